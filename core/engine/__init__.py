@@ -1,0 +1,1 @@
+"""The code that computes: NumPy and torch engines. Nothing outside imports torch."""
