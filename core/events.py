@@ -158,7 +158,14 @@ def decode(line: bytes, arrays: memoryview) -> Event | None:
             # A copy: its owner may close the file, and the bytes need not be aligned.
             record["values"] = np.frombuffer(bytes(arrays[offset:end]), dtype).reshape(shape)
         return kind(**{k: _number(v) if k in _FLOATS else v for k, v in record.items()})
-    except (KeyError, TypeError, AttributeError, json.JSONDecodeError, UnicodeDecodeError) as why:
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+    ) as why:
         raise ValueError(f"line={line[:80]!r} is not an event of schema {SCHEMA}") from why
 
 

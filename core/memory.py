@@ -4,14 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from core.ops import Op, Train, mlp_ops
+from core.optimizers import OPTIMIZERS
 from core.shapes import MlpShape
 from core.specs import TrainSpec
 from core.units import DTYPES, DType
-
-# Buffers an optimizer keeps for each parameter (torch.optim), and whether it counts its steps in
-# one float32 scalar for each parameter tensor.
-BUFFERS = {"sgd": 0, "momentum": 1, "adamw": 2}
-STEP_COUNTER_BYTES = {"sgd": 0, "momentum": 0, "adamw": 4}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +53,8 @@ def optimizer_bytes(ops: Sequence[Op], dtype: DType, optimizer: str) -> Predicti
     """k x P x e + c x n: k buffers for each parameter, c counter bytes for each of n tensors."""
     n_params = sum(op.n_params for op in ops)
     n_tensors = sum(op.n_param_tensors for op in ops)
-    buffers, counter = BUFFERS[optimizer], STEP_COUNTER_BYTES[optimizer]
+    kind = OPTIMIZERS[optimizer]
+    buffers, counter = kind.n_buffers, kind.step_counter_bytes
     value = buffers * n_params * dtype.n_bytes + counter * n_tensors
     return Prediction(
         quantity="optimizer_bytes",

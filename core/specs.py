@@ -29,6 +29,10 @@ def _require_one_of(what: str, value: object, allowed: tuple[str, ...]) -> None:
     _require(value in allowed, what, value, "is unknown", f"choose one of {', '.join(allowed)}")
 
 
+def _require_list(what: str, value: object, remedy: str) -> None:
+    _require(isinstance(value, tuple), what, value, "is not a list", remedy)
+
+
 def _require_whole(what: str, value: object, low: int, high: int) -> None:
     whole = isinstance(value, int) and not isinstance(value, bool)
     _require(
@@ -74,6 +78,8 @@ class TrainSpec:
     def __post_init__(self) -> None:
         _require_one_of("problem", self.problem, PROBLEMS)
         _require_number("noise", self.noise, 0, MAX_NOISE)
+        among_features = f"choose among {', '.join(FEATURES)}"
+        _require_list("features", self.features, among_features)
         for name in self.features:
             _require_one_of("feature", name, FEATURES)
         _require(
@@ -81,8 +87,9 @@ class TrainSpec:
             "features",
             self.features,
             "must be at least one, each once",
-            f"choose among {', '.join(FEATURES)}",
+            among_features,
         )
+        _require_list("hidden", self.hidden, f"choose 0 to {MAX_DEPTH} widths")
         _require(
             len(self.hidden) <= MAX_DEPTH,
             "hidden",
@@ -99,6 +106,8 @@ class TrainSpec:
         _require_one_of("precision", self.precision, PRECISIONS)
         _require_whole("seed", self.seed, 0, MAX_SEED)
         _require_whole("n_epochs", self.n_epochs, 1, MAX_EPOCHS)
+        for field in ("noise", "learning_rate"):  # 1 and 1.0 are one setting and have one spec_id
+            object.__setattr__(self, field, float(getattr(self, field)))
 
     @property
     def differences(self) -> dict[str, Any]:
@@ -115,6 +124,9 @@ class TrainSpec:
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "TrainSpec":
         """Raises: ValueError for a field that does not exist or a value out of range."""
+        _require(
+            isinstance(record, dict), "settings", record, "is not an object", "give its fields"
+        )
         known = {f.name for f in dataclasses.fields(cls)}
         for name in record:
             _require(

@@ -3,6 +3,7 @@
 Live, finished, shipped and test runs are the same two files: `events.jsonl` and `arrays.bin`.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,16 +40,18 @@ class Recorder:
 
 
 def close(folder: Path, status: str, message: str) -> None:
-    """End a run from outside: whole events stay, a cut-off last line goes, one `Ended` follows.
+    """End a run from outside: whole events stay, what was cut off goes, one `Ended` follows.
 
-    Does nothing if the run has ended already. Raises: OSError.
+    Does nothing if the run has ended already. Raises: OSError; ValueError as `Trace.read`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / EVENTS
-    lines = path.read_bytes() if path.exists() else b""
-    whole = lines[: lines.rfind(b"\n") + 1]
-    if Trace.parse(whole, _read(folder / ARRAYS)).ended:
+    lines = _read(path)
+    trace = Trace.parse(lines, _read(folder / ARRAYS))
+    if trace.ended:
         return
+    # Also a line whose array bytes are missing: readers would stop at it and never see the end.
+    whole = b"".join(lines.splitlines(keepends=True)[: len(trace.events)])
     if whole != lines:
         with path.open("r+b") as file:
             file.truncate(len(whole))
@@ -136,16 +139,26 @@ class Trace:
         raise KeyError(f"no {role} of {op} at step {step} in this run")
 
     def thinned(self, max_bytes: int) -> "Trace":
-        """The same run with fewer picture frames, evenly dropped, until its arrays fit."""
-        frames = sorted({e.step for e in self.events if _is_frame(e)})
-        kept_bytes = sum(e.values.nbytes for e in self.events if isinstance(e, Array))
-        frame_bytes = sum(e.values.nbytes for e in self.events if _is_frame(e))
-        if kept_bytes <= max_bytes or len(frames) < 2:
+        """The same run with fewer picture frames, evenly dropped, until its arrays fit.
+
+        Frames of recorded steps stay: a step is drawn over its own pictures.
+        """
+        sizes: Counter[int] = Counter()  # bytes of each frame, by step
+        for e in self.events:
+            if _is_frame(e):
+                sizes[e.step] += e.values.nbytes
+        all_bytes = sum(e.values.nbytes for e in self.events if isinstance(e, Array))
+        frames = sorted(sizes)
+        if all_bytes <= max_bytes or len(frames) < 2:
             return self
-        share = max(0.0, max_bytes - (kept_bytes - frame_bytes)) / frame_bytes
-        n_frames = max(2, int(len(frames) * share))
-        picked = np.unique(np.linspace(0, len(frames) - 1, n_frames).round().astype(int))
-        steps = {frames[i] for i in picked}
+        frame_bytes = sum(sizes.values())
+        room = max_bytes - (all_bytes - frame_bytes)
+        steps: set[int] = set()
+        for n_frames in range(max(2, int(len(frames) * room / frame_bytes)), 1, -1):
+            picked = np.linspace(0, len(frames) - 1, n_frames).round().astype(int)
+            steps = {frames[i] for i in picked} | set(self.recorded_steps)
+            if sum(sizes[step] for step in steps) <= room:
+                break
         return Trace([e for e in self.events if not _is_frame(e) or e.step in steps])
 
 

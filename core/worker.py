@@ -93,9 +93,7 @@ class _Run:
             checkpoint.unlink()
             return
         self._write([started(self._training.spec, attempt), *self._training.opening()])
-        self._frame()
-        if self._paused:
-            self._record()
+        self._record()  # every run begins with a step to look into
         self._write([self._state()])
 
     def _record(self) -> None:

@@ -42,6 +42,7 @@ class WorkerHost:
         self._lock = threading.RLock()
         self._process: subprocess.Popen[bytes] | None = None
         self._live: dict[str, Path] = {}  # attempt -> folder
+        self._stopping: set[str] = set()  # live, but told to stop: nobody joins them
         self._seen: dict[str, float] = {}  # attempt -> when a viewer last asked for it
         self._watcher: threading.Thread | None = None
 
@@ -59,10 +60,20 @@ class WorkerHost:
             return attempt in self._live
 
     def live_attempt(self, spec: TrainSpec) -> str | None:
+        """The attempt of this spec that a second submit would join."""
         with self._lock:
-            return next(
-                (a for a, folder in self._live.items() if folder.parent.name == spec.spec_id), None
-            )
+            joinable = (a for a in self._live if a not in self._stopping)
+            return next((a for a in joinable if self._live[a].parent.name == spec.spec_id), None)
+
+    def latest_attempt(self, spec: TrainSpec) -> str | None:
+        """The newest attempt of this spec that is kept; names begin with the time."""
+        folder = self._runs / spec.spec_id
+        names = [p.name for p in folder.iterdir()] if folder.is_dir() else []
+        return max((n for n in names if ATTEMPT.fullmatch(n)), default=None)
+
+    def exists(self, attempt: str) -> bool:
+        """Whether an attempt of any spec has this name."""
+        return bool(ATTEMPT.fullmatch(attempt)) and any(self._runs.glob(f"*/{attempt}"))
 
     def touch(self, attempt: str) -> None:
         """Somebody is watching this attempt now."""
@@ -92,6 +103,8 @@ class WorkerHost:
             if attempt not in self._live and do in ("resume", "step"):
                 self._start_run(spec, attempt, paused=True, epochs_per_s=epochs_per_s)
             self.touch(attempt)
+            if do == "stop":
+                self._stopping.add(attempt)
             pace = None if math.isinf(epochs_per_s) else epochs_per_s
             self._send({"do": do, "attempt": attempt, "epochs_per_s": pace})
 
@@ -172,6 +185,7 @@ class WorkerHost:
             if "free" in said:
                 with self._lock:
                     self._live.pop(said["free"], None)
+                    self._stopping.discard(said["free"])
         code = process.wait()
         with self._lock:
             if self._process not in (process, None):

@@ -13,11 +13,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from core.optimizers import BETA_1, BETA_2, EPSILON, MOMENTUM, OPTIMIZERS, WEIGHT_DECAY
 from core.shapes import MlpShape
-
-MOMENTUM = 0.9
-BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
-WEIGHT_DECAY = 0.01
 
 
 def _tanh(z: np.ndarray, out: np.ndarray) -> None:
@@ -123,8 +120,7 @@ class Optimizer:
         self.name = name
         self.learning_rate = learning_rate
         self.n_steps = 0
-        n_buffers = {"sgd": 0, "momentum": 1, "adamw": 2}[name]
-        self.buffers = [np.zeros_like(params) for _ in range(n_buffers)]
+        self.buffers = [np.zeros_like(params) for _ in range(OPTIMIZERS[name].n_buffers)]
 
     def update(self, params: np.ndarray, gradient: np.ndarray) -> None:
         self.n_steps += 1

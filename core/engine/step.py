@@ -14,16 +14,9 @@ import torch
 import torch.nn.functional as F
 
 from core.engine.ledger import Ledger, storage_bytes
-from core.engine.playground import (
-    BETA_1,
-    BETA_2,
-    EPSILON,
-    MOMENTUM,
-    WEIGHT_DECAY,
-    Network,
-    Optimizer,
-)
+from core.engine.playground import Network, Optimizer
 from core.events import Array, Event, Memory, Scalar, Span
+from core.optimizers import BETA_1, BETA_2, EPSILON, MOMENTUM, WEIGHT_DECAY
 
 N_WARM_UP = 3
 N_REPEATS = 15  # odd, so that the median is a step that happened

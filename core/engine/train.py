@@ -188,7 +188,11 @@ def train(spec: TrainSpec, record_epochs: tuple[int, ...] = ()) -> Iterator[Even
 
     `record_epochs`: after these many epochs one step is recorded op by op.
     """
-    run = Training(spec)
+    yield from frames_and_steps(Training(spec), record_epochs)
+
+
+def frames_and_steps(run: Training, record_epochs: tuple[int, ...]) -> Iterator[Event]:
+    """`train` on a run that the caller keeps."""
     yield from run.opening()
     yield from run.frame()
     while not run.done:

@@ -1,0 +1,1 @@
+"""What pages are made of: settings, runs, widgets, colours, the unit of comparison."""

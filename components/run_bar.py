@@ -1,0 +1,70 @@
+"""The run's own buttons, and what a run that ended early has to say."""
+
+import streamlit as st
+
+from components import runs, settings
+from components.runs import View
+from components.settings import Settings
+
+# What the first button is called, by the run's state; it pauses a running one and trains any other.
+_PRIMARY = {
+    "recorded": "Run it here",
+    "waiting": "Waiting in line",
+    "running": "Pause",
+    "paused": "Train",
+}
+
+
+def buttons(chosen: Settings, view: View) -> None:
+    """Train or pause, single step, reset, stop: real buttons, so that any of them can be reached
+    by keyboard and screen reader."""
+    args = (chosen, view)
+    running = view.state == "running"
+    with st.container(horizontal=True, gap="small", vertical_alignment="center", key="run-bar"):
+        st.button(
+            _PRIMARY.get(view.state, "Train again"),
+            key="go",
+            type="primary",
+            icon=":material/pause:" if running else ":material/play_arrow:",
+            disabled=view.state == "waiting",
+            on_click=runs.pause if running else runs.train,
+            args=args,
+        )
+        st.button(
+            "Step",
+            key="step",
+            on_click=runs.step,
+            help="One real update, recorded op by op and played back slowly.",
+            args=args,
+        )
+        st.button(
+            "Reset", key="reset", on_click=runs.reset, help="Back to the first weights.", args=args
+        )
+        st.button("Stop", key="stop", on_click=runs.stop, disabled=not view.open, args=args)
+        if view.attempt is not None and runs.has_recording(chosen):
+            st.button(
+                "Show the recording", key="recording", type="tertiary", on_click=runs.show_recording
+            )
+
+
+def outcome(view: View) -> None:
+    """Why a run ended, where it was not its last epoch that ended it."""
+    ended = view.trace.ended
+    match view.state:
+        case "diverged" if ended:
+            rate = settings.next_learning_rate(ended.advice["learning_rate"])
+            with st.container(horizontal=True, vertical_alignment="center"):
+                st.error(
+                    f"{ended.message[:1].upper()}{ended.message[1:]}. The picture is the last "
+                    "finite one. A smaller learning rate usually helps."
+                )
+                st.button(
+                    f"Try learning rate {rate}",
+                    on_click=settings.set_learning_rate,
+                    args=(rate,),
+                )
+        case "failed" | "died":
+            message = ended.message if ended else "its process ended without a word"
+            st.error(f"This run broke off: {message}. What was recorded is kept.")
+        case "stopped" if ended:
+            st.caption(f"This run ended early: {ended.message}. What was recorded is kept.")

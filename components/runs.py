@@ -1,0 +1,190 @@
+"""The Streamlit end of the worker: which run a page looks at, and what its buttons do to it."""
+
+import atexit
+import functools
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import streamlit as st
+
+from components.settings import Settings
+from core.recordings import shipped
+from core.specs import TrainSpec
+from core.trace import ARRAYS, EVENTS, Trace
+from core.worker_host import ATTEMPT, WorkerHost, runs_folder
+
+RUN = "run"  # URL key of the attempt that is looked at
+
+
+@functools.cache
+def host() -> WorkerHost:
+    """The worker of this web process, shared by all pages and by the live stream."""
+    made = WorkerHost(runs_folder())
+    atexit.register(made.close)
+    return made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """A run as a page looks at it."""
+
+    spec: TrainSpec
+    attempt: str | None  # None: a shipped recording
+    folder: Path
+    trace: Trace
+    live: bool  # a worker may still append to it
+
+    @property
+    def state(self) -> str:
+        """recorded | waiting | running | paused | finished | stopped | diverged | failed | died."""
+        if self.attempt is None:
+            return "recorded"
+        if self.trace.ended:
+            return self.trace.ended.status
+        paused = self.trace.scalars("paused")
+        if paused and paused[-1][1]:
+            return "paused"
+        if not self.live:
+            return "died"
+        return "running" if self.trace.started else "waiting"
+
+    @property
+    def open(self) -> bool:
+        """More events may come."""
+        return self.state in ("waiting", "running", "paused")
+
+    @property
+    def origin(self) -> str:
+        """Where and when the numbers come from."""
+        started = self.trace.started
+        if started is None:
+            return "waiting for a free place on this machine"
+        when = time.strftime("%d %b %Y %H:%M UTC", time.gmtime(started.started_unix_s)).lstrip("0")
+        machine = f"{started.machine['cpu']}, {started.machine['n_threads']} thread"
+        if self.attempt is None:
+            return f"recorded {when.rsplit(' ', 2)[0]} on {machine}"
+        return f"measured on this machine, {when}: {machine}"
+
+    @property
+    def last_recorded_scalars(self) -> dict[str, float]:
+        """What the latest recorded step measured; empty before the first."""
+        steps = self.trace.recorded_steps
+        return self.trace.scalars_of(steps[-1]) if steps else {}
+
+
+def examples_in_step(view: View) -> int:
+    """Examples in the latest recorded step; the batch size before there is one.
+
+    They differ in a step that also takes the examples left over from the pass before.
+    """
+    return int(view.last_recorded_scalars.get("batch_examples", view.spec.batch_size))
+
+
+def has_recording(settings: Settings) -> bool:
+    return shipped(settings.spec) is not None
+
+
+def look(settings: Settings) -> View:
+    """The run to show: the one the URL names, else a shipped one, else the latest or a new one.
+
+    A spec that nobody has run gets a run that waits before its first epoch with one step recorded:
+    nothing is drawn that did not happen, and that much takes a moment.
+    """
+    spec = settings.spec
+    attempt = st.query_params.get(RUN)
+    if attempt is not None:
+        folder = host().folder(spec, attempt)
+        if folder is not None:
+            return _view(spec, attempt, folder)
+        _explain_missing(attempt)
+        del st.query_params[RUN]
+    recording = shipped(spec)
+    if recording is not None:
+        return View(spec=spec, attempt=None, folder=recording, trace=read(recording), live=False)
+    attempt = host().latest_attempt(spec) or host().submit(
+        spec, paused=True, epochs_per_s=settings.epochs_per_s
+    )
+    folder = host().folder(spec, attempt)
+    assert folder is not None, attempt
+    return _view(spec, attempt, folder)
+
+
+def _view(spec: TrainSpec, attempt: str, folder: Path) -> View:
+    host().touch(attempt)
+    live = host().is_live(attempt)
+    return View(spec=spec, attempt=attempt, folder=folder, trace=read(folder), live=live)
+
+
+def _explain_missing(attempt: str) -> None:
+    """A link to a run that is gone says so; a run of other settings was just left behind."""
+    if not ATTEMPT.fullmatch(attempt):
+        st.toast("The link's run is no name of a run, so it was ignored.")
+    elif not host().exists(attempt):
+        st.toast("That run is no longer kept. Its settings are: press Train to run it again.")
+
+
+def read(folder: Path) -> Trace:
+    """The trace so far, decoded once for each length it has had."""
+    events = folder / EVENTS
+    if not events.exists():
+        return Trace()
+    return _read(folder, events.stat().st_size, (folder / ARRAYS).stat().st_size)
+
+
+@functools.lru_cache(maxsize=16)
+def _read(folder: Path, n_event_bytes: int, n_array_bytes: int) -> Trace:
+    return Trace.read(folder)
+
+
+# -- what the buttons do ----------------------------------------------------------------------
+
+
+def train(settings: Settings, view: View) -> None:
+    """Go on with the run that is looked at, or start a new attempt of the same settings."""
+    if view.state == "paused" and view.attempt:
+        _command(settings, view, "resume")
+    else:
+        attempt = host().submit(settings.spec, epochs_per_s=settings.epochs_per_s)
+        st.query_params[RUN] = attempt
+
+
+def step(settings: Settings, view: View) -> None:
+    """One more update, recorded op by op."""
+    if view.open and view.attempt:
+        _command(settings, view, "step")
+    else:
+        reset(settings, view)
+
+
+def pause(settings: Settings, view: View) -> None:
+    _command(settings, view, "pause")
+
+
+def stop(settings: Settings, view: View) -> None:
+    _command(settings, view, "stop")
+
+
+def reset(settings: Settings, view: View) -> None:
+    """Back to the first weights: a new attempt that waits before its first epoch."""
+    if view.open and view.attempt:
+        _command(settings, view, "stop")
+    st.query_params[RUN] = host().submit(
+        settings.spec, paused=True, epochs_per_s=settings.epochs_per_s
+    )
+
+
+def show_recording() -> None:
+    """Back to the shipped run of these settings."""
+    st.query_params.pop(RUN, None)
+
+
+def set_pace(settings: Settings, view: View) -> None:
+    if view.live and view.attempt:
+        _command(settings, view, "pace")
+
+
+def _command(settings: Settings, view: View, do: str) -> None:
+    assert view.attempt is not None
+    host().command(settings.spec, view.attempt, do, epochs_per_s=settings.epochs_per_s)
+    st.query_params[RUN] = view.attempt

@@ -1,0 +1,46 @@
+"""Frame of every page: navigation, theme, and the check of a link before anything else reads it.
+
+Streamlit runs this file, either through `app.py` or by itself on hosts that know no `st.App`.
+"""
+
+import functools
+import gc
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))
+
+import streamlit as st  # noqa: E402  after the root is importable
+
+from components import runs, settings  # noqa: E402
+
+PAGES = ROOT / "pages"
+
+
+@functools.cache
+def _once() -> None:
+    """Once a process: start the worker's imports, and keep ours out of later collections."""
+    runs.host().warm()
+    gc.collect()
+    gc.freeze()
+
+
+def main() -> None:
+    static = ROOT / "components" / "static"
+    st.set_page_config(page_title="Bothways", page_icon=str(static / "icon.svg"), layout="wide")
+    st.logo(str(static / "logo.svg"), size="large", icon_image=str(static / "icon.svg"))
+    _once()
+    st.html(Path(__file__).with_name("page.css"))
+    page = st.navigation(
+        [
+            st.Page(PAGES / "home.py", title="Bothways", default=True, visibility="hidden"),
+            st.Page(PAGES / "training.py", title="Training", url_path="training"),
+        ]
+    )
+    settings.drop_bad_parameters()
+    page.run()
+
+
+main()

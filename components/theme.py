@@ -1,0 +1,103 @@
+"""Colours by meaning and numbers as people read them: the only place that writes units.
+
+Hues are the meaning, the same in both themes; shades differ so that marks keep 3:1 against their
+card and neighbours in a stack stay apart under protanopia and deuteranopia (tests/test_theme.py).
+"""
+
+import math
+from collections.abc import Mapping
+
+LIGHT = {
+    "background": "#ffffff",
+    "ink": "#1d2733",
+    "muted": "#5a6673",
+    "line": "#d9d7d0",
+    "empty": "#f6f4ee",
+    "neutral": "#f4f2ec",
+    "negative": "#8e3b8f",
+    "positive": "#2f8f4e",
+    "dotEdge": "#ffffff",
+    "forward": "#2f7fdb",
+    "loss": "#d6336c",
+    "backward": "#d9641f",
+    "update": "#b57c00",
+    "weights": "#35404d",
+    "inputs": "#6f7c89",
+    "optimizer": "#6a35c9",
+    "activations": "#2f7fdb",
+    "gradients": "#d9641f",
+    "temporaries": "#9a8f86",
+}
+DARK = {
+    "background": "#1a2028",
+    "ink": "#eceff3",
+    "muted": "#a7b2be",
+    "line": "#37414d",
+    "empty": "#222a34",
+    "neutral": "#262e38",
+    "negative": "#d184d3",
+    "positive": "#5fc27d",
+    "dotEdge": "#12161c",
+    "forward": "#63a8f7",
+    "loss": "#f2709c",
+    "backward": "#f0904f",
+    "update": "#e8b53a",
+    "weights": "#a3b1c2",
+    "inputs": "#64727f",
+    "optimizer": "#8659ee",
+    "activations": "#63a8f7",
+    "gradients": "#f0904f",
+    "temporaries": "#b0a598",
+}
+COLOURS = {"light": LIGHT, "dark": DARK}
+
+MINUS = "−"
+
+
+def count(value: float) -> str:
+    """1025 -> `1,025`."""
+    return f"{value:,.0f}"
+
+
+def bytes_text(value: float) -> str:
+    """Exact bytes while they can be read at a glance, then decimal units: kB = 10³ B."""
+    if abs(value) < 10_000:
+        return f"{value:,.0f} B"
+    for unit, size in (("kB", 1e3), ("MB", 1e6), ("GB", 1e9)):
+        if abs(value) < 1000 * size:
+            return f"{value / size:.4g} {unit}"
+    return f"{value / 1e12:.4g} TB"
+
+
+def seconds_text(value: float) -> str:
+    """Three digits, in s, ms or µs."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if value >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value * 1e6:.3g} µs"
+
+
+def measured_step_text(scalars: Mapping[str, float]) -> str:
+    """How often a recorded step was repeated, and the spread of its time."""
+    if "recorded_step_s" not in scalars:
+        return "No step is recorded yet"
+    low, middle, high = (
+        seconds_text(scalars[k]) for k in ("step_min_s", "recorded_step_s", "step_max_s")
+    )
+    return (
+        f"The step took {middle} (median of {count(scalars['step_repeats'])} repeats, {low} to "
+        f"{high}); its bytes are the same in each. Autograd's gradients and the training code's "
+        f"own differ by at most {scalars['hand_written_largest_gap']:.1e}"
+    )
+
+
+def error_text(error: float | None) -> str:
+    """Signed relative error: `exact`, `+0.3 %`, `−12 %`; a dash while nothing is measured."""
+    if error is None:
+        return "–"
+    if error == 0:
+        return "exact"
+    if math.isinf(error):
+        return "predicted, not seen"
+    sign = "+" if error > 0 else MINUS
+    return f"{sign}{abs(error) * 100:.2g} %"
