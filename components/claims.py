@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from components.theme import bytes_text, error_text
+from components.theme import bytes_text, error_text, exact_bytes
 from core.compare import Comparison
 
 
@@ -32,10 +32,10 @@ def _working(item: Comparison, origin: str, repeats: str) -> None:
     st.markdown(f"**{quantity.label}, in bytes**")
     st.latex(quantity.formula)
     st.markdown("\n".join(f"- {meaning}: {value}" for meaning, value in prediction.inputs))
-    st.markdown(f"{prediction.arithmetic} B")
-    measured = "nothing yet" if item.measured is None else f"{item.measured:,.0f} B"
+    st.markdown(prediction.arithmetic)
+    measured = "nothing yet" if item.measured is None else exact_bytes(item.measured)
     st.markdown(
-        f"**Predicted** {prediction.value:,.0f} B · **measured** {measured} · "
+        f"**Predicted** {exact_bytes(prediction.value)} · **measured** {measured} · "
         f"**error** {error_text(item.error)}"
     )
     st.caption(

@@ -86,7 +86,8 @@ def has_recording(settings: Settings) -> bool:
 
 
 def look(settings: Settings) -> View:
-    """The run to show: the one the URL names, else a shipped one, else the latest or a new one.
+    """The run to show: the one the URL names, else a shipped one, else the latest that is under way
+    or finished, else a new one.
 
     A spec that nobody has run gets a run that waits before its first epoch with one step recorded:
     nothing is drawn that did not happen, and that much takes a moment.
@@ -102,9 +103,13 @@ def look(settings: Settings) -> View:
     recording = shipped(spec)
     if recording is not None:
         return View(spec=spec, attempt=None, folder=recording, trace=read(recording), live=False)
-    attempt = host().latest_attempt(spec) or host().submit(
-        spec, paused=True, epochs_per_s=settings.epochs_per_s
-    )
+    attempt = host().latest_attempt(spec)
+    folder = host().folder(spec, attempt) if attempt else None
+    if attempt and folder:
+        view = _view(spec, attempt, folder)
+        if view.open or view.state == "finished":
+            return view
+    attempt = host().submit(spec, paused=True, epochs_per_s=settings.epochs_per_s)
     folder = host().folder(spec, attempt)
     assert folder is not None, attempt
     return _view(spec, attempt, folder)

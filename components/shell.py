@@ -29,7 +29,12 @@ def _once() -> None:
 
 def main() -> None:
     static = ROOT / "components" / "static"
-    st.set_page_config(page_title="Bothways", page_icon=str(static / "icon.svg"), layout="wide")
+    st.set_page_config(
+        page_title="Bothways",
+        page_icon=str(static / "icon.svg"),
+        layout="wide",
+        initial_sidebar_state=330,
+    )
     st.logo(str(static / "logo.svg"), size="large", icon_image=str(static / "icon.svg"))
     _once()
     st.html(Path(__file__).with_name("page.css"))

@@ -1,7 +1,8 @@
 """Colours by meaning and numbers as people read them: the only place that writes units.
 
 Hues are the meaning, the same in both themes; shades differ so that marks keep 3:1 against their
-card and neighbours in a stack stay apart under protanopia and deuteranopia (tests/test_theme.py).
+card and neighbours in a stack stay apart under protanopia and deuteranopia
+(tests/components/test_theme.py).
 """
 
 import math
@@ -62,11 +63,16 @@ def count(value: float) -> str:
 def bytes_text(value: float) -> str:
     """Exact bytes while they can be read at a glance, then decimal units: kB = 10³ B."""
     if abs(value) < 10_000:
-        return f"{value:,.0f} B"
+        return exact_bytes(value)
     for unit, size in (("kB", 1e3), ("MB", 1e6), ("GB", 1e9)):
         if abs(value) < 1000 * size:
             return f"{value / size:.4g} {unit}"
     return f"{value / 1e12:.4g} TB"
+
+
+def exact_bytes(value: float) -> str:
+    """Every digit: 1234567 -> `1,234,567 B`."""
+    return f"{value:,.0f} B"
 
 
 def seconds_text(value: float) -> str:

@@ -49,7 +49,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """Live bytes by category right after an op of a recorded step."""
+    """Live bytes by category at one moment of an op of a recorded step; an op has several."""
 
     step: int
     phase: str

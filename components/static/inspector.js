@@ -23,8 +23,10 @@ export function working(recorded, layers, selection, optimizer) {
 
 function arithmetic(w, o) {
   const [eta, n] = [exact(o.learning_rate), exact];
+  const rate = `learning rate η = ${eta}`;
   if (o.name === "momentum") {
     return {
+      rate: `${rate}, momentum μ = ${exact(o.momentum)}`,
       formula: "w′ = w − η·v,  v = μ·v + g",
       substituted: `${n(w.before)} − ${eta} × (${n(w.velocity)}) = ${n(w.after)}`,
       computed: w.before - o.learning_rate * w.velocity,
@@ -34,12 +36,14 @@ function arithmetic(w, o) {
     const decayed = 1 - o.learning_rate * o.weight_decay;
     const step = w.m_hat / (Math.sqrt(w.v_hat) + o.epsilon);
     return {
+      rate: `${rate}, decay λ = ${exact(o.weight_decay)}, ε = ${exact(o.epsilon)}`,
       formula: "w′ = w·(1 − η·λ) − η·m̂ ∕ (√v̂ + ε)",
       substituted: `${n(w.before)} × ${exact(decayed, 7)} − ${eta} × ${n(w.m_hat)} ∕ (√${n(w.v_hat)} + ${n(o.epsilon)}) = ${n(w.after)}`,
       computed: w.before * decayed - o.learning_rate * step,
     };
   }
   return {
+    rate,
     formula: "w′ = w − η·g",
     substituted: `${n(w.before)} − ${eta} × (${n(w.grad)}) = ${n(w.after)}`,
     computed: w.before - o.learning_rate * w.grad,
@@ -79,6 +83,7 @@ export function render(node, w, precision, step) {
   node("gap").textContent = w.gap === 0 ? "equal" : `differs by ${w.gap < 1e-4 ? w.gap.toExponential(1).replace("e-", "·10⁻").replace(/⁻(\d+)/, (_, d) => "⁻" + [...d].map((x) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[x]).join("")) : `${(w.gap * 100).toFixed(2)} %`}`;
   node("formula").textContent = w.formula;
   node("substituted").textContent = w.substituted;
+  node("rate").textContent = w.rate;
   node("delta").textContent = `moved by ${exact(w.delta, 4)}`;
   const extra = w.velocity !== null ? `v ${exact(w.velocity, 6)}` : w.m_hat !== null ? `m̂ ${exact(w.m_hat, 6)} · v̂ ${exact(w.v_hat, 6)} · decay λ takes a share of w itself` : "";
   node("extra").textContent = extra;

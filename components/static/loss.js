@@ -63,11 +63,12 @@ export function draw(context, run, cursorEpoch, hovered, width, c) {
     context.lineTo(s.x(cursorEpoch), d.height - d.bottom);
     context.stroke();
   }
-  if (hovered) {
-    for (const [value, colour] of [[hovered.held_out, c.weights], [hovered.train, c.loss]]) {
+  const dotted = hovered ?? (list.length === 1 ? list[0] : null); // one point makes no line
+  if (dotted) {
+    for (const [value, colour] of [[dotted.held_out, c.weights], [dotted.train, c.loss]]) {
       context.fillStyle = colour;
       context.beginPath();
-      context.arc(s.x(hovered.epoch), s.y(value), 4, 0, 7);
+      context.arc(s.x(dotted.epoch), s.y(value), 4, 0, 7);
       context.fill();
     }
   }

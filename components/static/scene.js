@@ -205,7 +205,7 @@ export function draw(context, place, allLinks, view, c) {
       || (l.layer === hovered.unit.column && l.in === hovered.unit.index)
     : hovered.link && l.layer === hovered.link.layer && l.out === hovered.link.out && l.in === hovered.link.in);
 
-  if (selected) haloSelected(context, allLinks, selected, c);
+  if (selected) haloSelected(context, allLinks, selected, weightOf, c);
   for (const link of allLinks) {
     const w = weightOf(link);
     const column = state?.columns[link.layer];
@@ -220,7 +220,7 @@ export function draw(context, place, allLinks, view, c) {
       context.stroke();
       continue;
     }
-    const thickness = Math.min(defaults.linkMost, defaults.linkBase + Math.abs(w) * defaults.linkPerWeight);
+    const thickness = thicknessOf(w);
     context.lineWidth = thickness;
     context.strokeStyle = mix(c.background, w < 0 ? c.negative : c.positive, 0.22 + 0.5 * Math.min(1, Math.abs(w)));
     context.setLineDash(w < 0 ? [6, 5] : []);
@@ -254,12 +254,14 @@ export function draw(context, place, allLinks, view, c) {
   drawPlane(context, place.plot, view, c, frame);
 }
 
+const thicknessOf = (w) => Math.min(defaults.linkMost, defaults.linkBase + Math.abs(w) * defaults.linkPerWeight);
+
 /** The followed weight stands out by a halo and a ring, and keeps its own colours. */
-function haloSelected(context, allLinks, selected, c) {
+function haloSelected(context, allLinks, selected, weightOf, c) {
   const link = allLinks.find((l) => l.layer === selected.layer && l.out === selected.out && l.in === selected.in);
   if (!link) return;
   context.strokeStyle = mix(c.background, c.ink, 0.3);
-  context.lineWidth = link.bias ? 2.5 : defaults.linkMost + 4;
+  context.lineWidth = link.bias ? 2.5 : thicknessOf(weightOf(link)) + 5;
   if (link.bias) {
     context.beginPath();
     context.arc(link.x, link.y, 7.5, 0, 7);

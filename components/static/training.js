@@ -62,7 +62,7 @@ const MARKUP = `
         <div><b data-el="w-grad" class="backward"></b><span>gradient g, by autograd</span><span class="check">finite difference <em data-el="w-difference"></em>, <em data-el="w-gap"></em></span></div>
         <div><b data-el="w-after"></b><span>after, w′</span><span data-el="w-delta"></span></div>
       </div>
-      <p class="working"><span data-el="w-formula"></span><span data-el="w-substituted"></span><span data-el="w-extra" class="quiet"></span></p>
+      <p class="working"><span data-el="w-formula"></span><span data-el="w-rate" class="quiet"></span><span data-el="w-substituted"></span><span data-el="w-extra" class="quiet"></span></p>
     </section>
   </div>
 </div>`;

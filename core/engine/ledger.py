@@ -26,7 +26,7 @@ class Ledger(TorchDispatchMode):
     """Follows every storage that exists on entry or is born inside.
 
     Call `mark(phase, op)` before an op begins; `samples()` afterwards gives the live bytes by
-    category after each dispatched operation, under the op that was marked. Saved tensors are seen
+    category around each dispatched operation, under the op that was marked. Saved tensors are seen
     through the ledger's own hooks, so it must surround forward and backward.
     """
 
@@ -45,8 +45,8 @@ class Ledger(TorchDispatchMode):
 
     def mark(self, phase: str, op: str) -> None:
         """Whatever runs from now on belongs to this op of this phase; to none if both are empty."""
-        self._log.append(self._entry())  # what died between two ops
         self._label = (phase, op)
+        self._log.append(self._entry())
 
     def classify(self, tensors: Iterable[torch.Tensor], category: str) -> None:
         """Say what some living tensors are."""
@@ -114,13 +114,17 @@ class Ledger(TorchDispatchMode):
     # -- what came of it ------------------------------------------------------------------------
 
     def samples(self) -> list[tuple[str, str, dict[str, int]]]:
-        """(phase, op, live bytes by category) whenever they changed, in order."""
+        """(phase, op, live bytes by category) as each op begins and whenever they change, in order.
+
+        Within one dispatched operation what is born counts before what dies: an old value is there
+        until the new one is, so that the highest sum is the allocator's own peak.
+        """
         held: dict[str, int] = dict.fromkeys(CATEGORIES, 0)
         samples: list[tuple[str, str, dict[str, int]]] = []
         for phase, op, born, died in self._log:
             for records, sign in ((born, 1), (died, -1)):
                 for record in records:
                     held[self._category.get(record, "temporaries")] += sign * self._size[record]
-            if op and (not samples or samples[-1] != (phase, op, held)):
-                samples.append((phase, op, dict(held)))
+                if op and (not samples or samples[-1] != (phase, op, held)):
+                    samples.append((phase, op, dict(held)))
         return samples
