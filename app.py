@@ -7,6 +7,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import streamlit as st
 
-from components.stream import routes
+from components.stream import lifespan, routes
 
-app = st.App("components/shell.py", routes=routes())
+app = st.App("components/shell.py", routes=routes(), lifespan=lifespan)

@@ -13,7 +13,7 @@ def comparisons(items: Sequence[Comparison], *, origin: str, repeats: str) -> No
 
     `origin` says where and when the measurement was made, `repeats` how often, with the spread.
     """
-    with st.grid(min_column_width=210, gap="medium"):
+    with st.grid(min_column_width=180, gap="medium"):
         for item in items:
             with st.container(border=True, key=f"claim-{item.quantity.id}"):
                 _number(item)
@@ -32,7 +32,7 @@ def _working(item: Comparison, origin: str, repeats: str) -> None:
     st.markdown(f"**{quantity.label}, in bytes**")
     st.latex(quantity.formula)
     st.markdown("\n".join(f"- {meaning}: {value}" for meaning, value in prediction.inputs))
-    st.markdown(prediction.arithmetic)
+    st.markdown(f"{prediction.arithmetic} {quantity.unit}")
     measured = "nothing yet" if item.measured is None else exact_bytes(item.measured)
     st.markdown(
         f"**Predicted** {exact_bytes(prediction.value)} · **measured** {measured} · "

@@ -5,6 +5,8 @@ import streamlit as st
 from components import runs, settings
 from components.runs import View
 from components.settings import Settings
+from components.theme import bytes_text, flops_text
+from core import limits
 
 # What the first button is called, by the run's state; it pauses a running one and trains any other.
 _PRIMARY = {
@@ -52,7 +54,7 @@ def outcome(view: View) -> None:
     ended = view.trace.ended
     match view.state:
         case "diverged" if ended:
-            rate = settings.next_learning_rate(ended.advice["learning_rate"])
+            rate = settings.next_learning_rate(ended.advice["learning_rate"], view.spec.specimen)
             with st.container(horizontal=True, vertical_alignment="center"):
                 st.error(
                     f"{ended.message[:1].upper()}{ended.message[1:]}. The picture is the last "
@@ -61,10 +63,42 @@ def outcome(view: View) -> None:
                 st.button(
                     f"Try learning rate {rate}",
                     on_click=settings.set_learning_rate,
-                    args=(rate,),
+                    args=(rate, view.spec.specimen),
                 )
         case "failed" | "died":
             message = ended.message if ended else "its process ended without a word"
             st.error(f"This run broke off: {message}. What was recorded is kept.")
         case "stopped" if ended:
             st.caption(f"This run ended early: {ended.message}. What was recorded is kept.")
+
+
+_NAMES = {
+    "batch_size": "a batch size of",
+    "seq_len": "a context of",
+    "d_model": "a width of",
+    "checkpointing": "gradient checkpointing",
+}
+
+
+def refused(chosen: Settings) -> bool:
+    """Say why these settings are not run here, and offer the nearest that are."""
+    refusal = limits.refusal(chosen.spec)
+    if refusal is None:
+        return False
+    need = refusal.need
+    st.warning(
+        f"One step of this would hold {bytes_text(need.peak_bytes)} at its peak and take "
+        f"{flops_text(need.flops)}, both predicted. A run may take "
+        f"{bytes_text(limits.max_run_bytes())} and {flops_text(limits.max_step_flops())} here."
+    )
+    if refusal.fitting is not None:
+        value = getattr(refusal.fitting, refusal.changed)
+        what = _NAMES[refusal.changed] + ("" if value is True else f" {value}")
+        st.button(
+            f"Use {what}, which fits",
+            key="fit",
+            type="primary",
+            on_click=settings.use,
+            args=(chosen.spec.specimen, refusal.changed, value),
+        )
+    return True

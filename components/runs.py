@@ -2,15 +2,17 @@
 
 import atexit
 import functools
+import gc
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from components.settings import Settings
 from core.recordings import shipped
-from core.specs import TrainSpec
+from core.specs import Spec
 from core.trace import ARRAYS, EVENTS, Trace
 from core.worker_host import ATTEMPT, WorkerHost, runs_folder
 
@@ -25,11 +27,22 @@ def host() -> WorkerHost:
     return made
 
 
+@functools.cache
+def prepare() -> None:
+    """Once a process: start the worker's imports, and keep ours out of later collections.
+
+    Here and not in the shell: Streamlit runs that file anew for every rerun, its caches too.
+    """
+    host().warm()
+    gc.collect()
+    gc.freeze()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """A run as a page looks at it."""
 
-    spec: TrainSpec
+    spec: Spec
     attempt: str | None  # None: a shipped recording
     folder: Path
     trace: Trace
@@ -74,11 +87,14 @@ class View:
 
 
 def examples_in_step(view: View) -> int:
-    """Examples in the latest recorded step; the batch size before there is one.
+    """Examples in the latest recorded step's (micro-)batch; the batch size before there is one.
 
-    They differ in a step that also takes the examples left over from the pass before.
+    They differ where a step also takes the examples left over from the pass before, or the last
+    few of a pass.
     """
-    return int(view.last_recorded_scalars.get("batch_examples", view.spec.batch_size))
+    micro_batches = getattr(view.spec, "accumulation", 1)
+    examples = view.last_recorded_scalars.get("batch_examples")
+    return view.spec.batch_size if examples is None else int(examples) // micro_batches
 
 
 def has_recording(settings: Settings) -> bool:
@@ -109,13 +125,45 @@ def look(settings: Settings) -> View:
         view = _view(spec, attempt, folder)
         if view.open or view.state == "finished":
             return view
-    attempt = host().submit(spec, paused=True, epochs_per_s=settings.epochs_per_s)
+    attempt = _submit(settings, paused=True)
     folder = host().folder(spec, attempt)
     assert folder is not None, attempt
     return _view(spec, attempt, folder)
 
 
-def _view(spec: TrainSpec, attempt: str, folder: Path) -> View:
+def latest(spec: Spec) -> View | None:
+    """The newest attempt of a spec, whatever became of it; None if nobody has run it here."""
+    attempt = host().latest_attempt(spec)
+    folder = host().folder(spec, attempt) if attempt else None
+    return _view(spec, attempt, folder) if attempt and folder else None
+
+
+def start_sweep(spec: Spec) -> None:
+    host().submit(spec, visitor=_visitor())
+
+
+def _submit(settings: Settings, *, paused: bool = False) -> str:
+    return host().submit(
+        settings.spec,
+        paused=paused,
+        epochs_per_s=settings.epochs_per_s,
+        visitor=_visitor(),
+    )
+
+
+def _visitor() -> str | None:
+    """This browser tab's session, so that one visitor cannot take every place."""
+    context = get_script_run_ctx()
+    return context.session_id if context else None
+
+
+def stop_sweep(spec: Spec) -> None:
+    view = latest(spec)
+    if view is not None and view.attempt:
+        host().command(spec, view.attempt, "stop")
+
+
+def _view(spec: Spec, attempt: str, folder: Path) -> View:
     host().touch(attempt)
     live = host().is_live(attempt)
     return View(spec=spec, attempt=attempt, folder=folder, trace=read(folder), live=live)
@@ -150,8 +198,7 @@ def train(settings: Settings, view: View) -> None:
     if view.state == "paused" and view.attempt:
         _command(settings, view, "resume")
     else:
-        attempt = host().submit(settings.spec, epochs_per_s=settings.epochs_per_s)
-        st.query_params[RUN] = attempt
+        st.query_params[RUN] = _submit(settings)
 
 
 def step(settings: Settings, view: View) -> None:
@@ -174,9 +221,7 @@ def reset(settings: Settings, view: View) -> None:
     """Back to the first weights: a new attempt that waits before its first epoch."""
     if view.open and view.attempt:
         _command(settings, view, "stop")
-    st.query_params[RUN] = host().submit(
-        settings.spec, paused=True, epochs_per_s=settings.epochs_per_s
-    )
+    st.query_params[RUN] = _submit(settings, paused=True)
 
 
 def show_recording() -> None:
@@ -185,8 +230,8 @@ def show_recording() -> None:
 
 
 def set_pace(settings: Settings, view: View) -> None:
-    if view.live and view.attempt:
-        _command(settings, view, "pace")
+    if view.live and view.attempt and view.state == "running":
+        host().command(settings.spec, view.attempt, "pace", epochs_per_s=settings.epochs_per_s)
 
 
 def _command(settings: Settings, view: View, do: str) -> None:

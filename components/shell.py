@@ -3,8 +3,6 @@
 Streamlit runs this file, either through `app.py` or by itself on hosts that know no `st.App`.
 """
 
-import functools
-import gc
 import sys
 from pathlib import Path
 
@@ -19,14 +17,6 @@ from components import runs, settings  # noqa: E402
 PAGES = ROOT / "pages"
 
 
-@functools.cache
-def _once() -> None:
-    """Once a process: start the worker's imports, and keep ours out of later collections."""
-    runs.host().warm()
-    gc.collect()
-    gc.freeze()
-
-
 def main() -> None:
     static = ROOT / "components" / "static"
     st.set_page_config(
@@ -36,7 +26,7 @@ def main() -> None:
         initial_sidebar_state=330,
     )
     st.logo(str(static / "logo.svg"), size="large", icon_image=str(static / "icon.svg"))
-    _once()
+    runs.prepare()
     st.html(Path(__file__).with_name("page.css"))
     page = st.navigation(
         [

@@ -7,10 +7,15 @@ both files were read; a browser that lost its connection goes on from there.
 
 import asyncio
 import base64
+import contextlib
 import json
 import re
-from collections.abc import AsyncIterator
+import signal
+import threading
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -23,6 +28,8 @@ from core.worker_host import ATTEMPT, runs_folder
 EVERY_S = 1 / 30
 PATH = "/api/runs/{spec_id}/{attempt}"
 _SPEC_ID = re.compile(r"[0-9a-f]{16}")
+_LAST_EVENT_ID = re.compile(r"([0-9]{1,12})-([0-9]{1,12})")  # no file is longer
+_closing = threading.Event()  # the server was asked to end
 
 
 def stream_url(spec_id: str, attempt: str) -> str:
@@ -37,7 +44,7 @@ async def _stream(request: Request) -> Response:
     folder = runs_folder() / spec_id / attempt
     if not folder.is_dir():
         return Response("no such run", status_code=404)
-    seen = re.fullmatch(r"(\d+)-(\d+)", request.headers.get("last-event-id", "0-0"))
+    seen = _LAST_EVENT_ID.fullmatch(request.headers.get("last-event-id", "0-0"))
     events_from, arrays_from = (int(n) for n in seen.groups()) if seen else (0, 0)
     if events_from and _ended(folder, events_from):
         return Response(status_code=204)  # tells the browser not to come back
@@ -50,7 +57,7 @@ async def _parts(
     request: Request, folder: Path, attempt: str, events_from: int, arrays_from: int
 ) -> AsyncIterator[bytes]:
     silent = 0
-    while not await request.is_disconnected():
+    while not _closing.is_set() and not await request.is_disconnected():
         host().touch(attempt)
         lines = _tail(folder / EVENTS, events_from)
         lines = lines[: lines.rfind(b"\n") + 1]
@@ -89,8 +96,32 @@ def _tail(path: Path, start: int) -> bytes:
 
 def _ended(folder: Path, events_from: int) -> bool:
     text = _tail(folder / EVENTS, 0)
-    return len(text) <= events_from and b'{"type":"Ended"' in text[-4096:]
+    last = text.rstrip(b"\n").rsplit(b"\n", 1)[-1]
+    return len(text) <= events_from and last.startswith(b'{"type":"Ended"')
 
 
 def routes() -> list[Route]:
     return [Route(PATH, _stream)]
+
+
+@contextlib.asynccontextmanager
+async def lifespan(_: Any) -> AsyncIterator[None]:
+    """From the server's start to its end, which must not wait for a run that somebody watches.
+
+    uvicorn ends once every open response has; ours end at the signal. It dies of the same signal
+    afterwards, without running what `atexit` holds, so the worker is ended here.
+    """
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, _closing_before(signal.getsignal(number)))
+    yield
+    host().close()
+
+
+def _closing_before(handler: Any) -> Callable[[int, FrameType | None], None]:
+    def handle(number: int, frame: FrameType | None) -> None:
+        _closing.set()
+        if callable(handler):
+            handler(number, frame)
+
+    return handle

@@ -75,10 +75,27 @@ def exact_bytes(value: float) -> str:
     return f"{value:,.0f} B"
 
 
+def flops_text(value: float) -> str:
+    """Floating-point operations, a multiply-add counted as two: MFLOP = 10⁶, GFLOP = 10⁹."""
+    for unit, size in (("FLOP", 1.0), ("MFLOP", 1e6), ("GFLOP", 1e9)):
+        if value < 1000 * size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value / 1e12:.3g} TFLOP"
+
+
+def small_text(value: float) -> str:
+    """Two digits and a power of ten: 8.9e-08 -> `8.9·10⁻⁸`."""
+    if value == 0:
+        return "0"
+    digits, power = f"{value:.1e}".split("e")
+    raised = str(int(power)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return f"{digits}·10{raised}"
+
+
 def seconds_text(value: float) -> str:
     """Three digits, in s, ms or µs."""
     for unit, size in (("s", 1.0), ("ms", 1e-3)):
-        if value >= size:
+        if value >= 0.9995 * size:  # which rounds up to a whole one
             return f"{value / size:.3g} {unit}"
     return f"{value * 1e6:.3g} µs"
 
@@ -86,14 +103,22 @@ def seconds_text(value: float) -> str:
 def measured_step_text(scalars: Mapping[str, float]) -> str:
     """How often a recorded step was repeated, and the spread of its time."""
     if "recorded_step_s" not in scalars:
-        return "No step is recorded yet"
+        return "No step is recorded yet."
     low, middle, high = (
         seconds_text(scalars[k]) for k in ("step_min_s", "recorded_step_s", "step_max_s")
     )
+    gap = scalars.get("hand_written_largest_gap")
+    own = ""
+    if gap is not None:
+        own = f". Autograd's gradients and the training code's differ by {small_text(gap)} at most"
+    busy = (
+        f". The machine was busy meanwhile (load {scalars['load_1min']:.1f}): times are too long"
+        if scalars.get("contended")
+        else ""
+    )
     return (
         f"The step took {middle} (median of {count(scalars['step_repeats'])} repeats, {low} to "
-        f"{high}); its bytes are the same in each. Autograd's gradients and the training code's "
-        f"own differ by at most {scalars['hand_written_largest_gap']:.1e}"
+        f"{high}); its bytes are the same in each{own}{busy}."
     )
 
 
@@ -106,4 +131,5 @@ def error_text(error: float | None) -> str:
     if math.isinf(error):
         return "predicted, not seen"
     sign = "+" if error > 0 else MINUS
-    return f"{sign}{abs(error) * 100:.2g} %"
+    percent = abs(error) * 100
+    return f"{sign}{percent:.2g} %" if percent < 10 else f"{sign}{percent:,.0f} %"

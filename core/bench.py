@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from core.engine.overhead import looks, small_transformer
 from core.engine.playground import batches
 from core.engine.step import preload
 from core.engine.train import Training, train
@@ -82,6 +83,14 @@ def _first_frame_ms(host_: WorkerHost, runs: Path, seed: int) -> float:
     return (time.perf_counter() - began) * 1e3
 
 
+def _look_figures() -> None:
+    """What following a transformer's memory, and recording its step, cost."""
+    for how, seconds in looks(small_transformer()).items():
+        _measured(
+            f"one update of 4 layers of 64, {how}", "ms", lambda seconds=seconds: seconds() * 1e3
+        )
+
+
 def main() -> None:
     preload()
     machine = host()
@@ -99,6 +108,7 @@ def main() -> None:
     )
     _measured("one step recorded op by op, default", "ms", lambda: _recorded_step_ms(default))
     _measured("one step recorded op by op, 6 layers of 8", "ms", lambda: _recorded_step_ms(deep))
+    _look_figures()
     recording = shipped(default)
     if recording is not None:
         _measured(

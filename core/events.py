@@ -14,7 +14,7 @@ import numpy as np
 
 SCHEMA = 1
 
-PHASES = ("forward", "loss", "backward", "update")
+PHASES = ("forward", "loss", "backward", "update")  # of every step; "recompute" lies in backward
 CATEGORIES = ("weights", "inputs", "optimizer", "activations", "gradients", "temporaries")
 
 _ARRAY_TYPES = {"u1": np.uint8, "i1": np.int8, "i4": np.int32, "f4": np.float32, "f8": np.float64}
@@ -90,6 +90,15 @@ class Array:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """Text that the model wrote, after `step` updates."""
+
+    step: int
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
     """Last event of an attempt.
 
@@ -104,8 +113,8 @@ class Ended:
     advice: dict[str, Any] = field(default_factory=dict)  # settings that would help, if any
 
 
-Event = Started | Span | Memory | Scalar | Array | Ended
-_TYPES = {t.__name__: t for t in (Started, Span, Memory, Scalar, Array, Ended)}
+Event = Started | Span | Memory | Scalar | Array | Sample | Ended
+_TYPES = {t.__name__: t for t in (Started, Span, Memory, Scalar, Array, Sample, Ended)}
 
 
 def quantise(

@@ -67,5 +67,19 @@ QUANTITIES = {
             "layer's weight gradient, so it is kept once",
             tolerance=0.0,
         ),
+        Quantity(
+            id="peak_bytes",
+            label="Peak",
+            unit="B",
+            formula=r"\max_t \; \sum_{c} \text{live}_c(t)",
+            counts="every tensor alive at the fullest moment: weights, inputs, optimizer state, "
+            "activations, gradients and temporaries",
+            ignores="scratch memory that a library takes inside one op (up to a megabyte or so "
+            "with bf16 and checkpointing), and the process itself",
+            measured_how="the ledger: every storage followed from birth to death",
+            source="the op table walked through the step, op by op: what each brings to life and "
+            "lets go",
+            tolerance=0.01,
+        ),
     )
 }

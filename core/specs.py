@@ -3,20 +3,31 @@
 import dataclasses
 import hashlib
 import json
+import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
+
+SPECIMENS = ("playground", "digits", "addition", "pydocs", "text")
 
 PROBLEMS = ("circle", "xor", "gauss", "spiral")
 FEATURES = ("x", "y", "x2", "y2", "xy", "sinx", "siny")
 ACTIVATIONS = ("tanh", "relu", "sigmoid", "linear")
 OPTIMIZERS = ("sgd", "momentum", "adamw")
 PRECISIONS = ("fp32", "fp64")
+MIXED_PRECISIONS = ("fp32", "bf16", "fp16")  # of torch runs: autocast, fp16 with loss scaling
+ARCHITECTURES = ("gpt", "llama")
+ATTENTIONS = ("flash", "explicit")
 
 MAX_DEPTH = 6
 MAX_WIDTH = 8
 MAX_NOISE = 0.5
 MAX_BATCH = 30
 MAX_EPOCHS = 5000
+TEXT_ID = re.compile(r"[0-9a-f]{32}")
+MAX_LAYERS = 12
+MAX_D_MODEL = 512
+MAX_CONTEXT = 512
+MAX_STEPS = 20_000
 MAX_SEED = 2**31 - 1
 
 
@@ -56,12 +67,86 @@ def _require_number(what: str, value: object, low: float, high: float) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainSpec:
-    """One training run of a small network on a 2-D problem; everything that decides its numbers.
+class Spec:
+    """What every training run is told; a specimen adds its own fields and defaults.
 
     Raises: ValueError naming the field, its value, the rule and a remedy.
-    Source: ranges and defaults of TensorFlow Playground.
     """
+
+    specimen: ClassVar[str]  # what is trained
+
+    optimizer: str
+    learning_rate: float
+    batch_size: int  # examples per update
+    precision: str  # of the numbers the run computes with
+    seed: int = 1  # draws data, weights and order from one stream
+
+    def __post_init__(self) -> None:
+        _require_one_of("optimizer", self.optimizer, OPTIMIZERS)
+        _require_number("learning_rate", self.learning_rate, 1e-6, 10)
+        _require_whole("seed", self.seed, 0, MAX_SEED)
+        self._check()
+        for field in dataclasses.fields(self):  # 1 and 1.0 are one setting and have one spec_id
+            if field.type in ("float", float):
+                object.__setattr__(self, field.name, float(getattr(self, field.name)))
+
+    def _check(self) -> None:
+        """The specimen's own rules."""
+
+    @property
+    def differences(self) -> dict[str, Any]:
+        """The fields that differ from the specimen's defaults, as JSON can hold them."""
+        named = {} if self.specimen == "playground" else {"specimen": self.specimen}
+        return named | {
+            field.name: _plain(value)
+            for field in dataclasses.fields(self)
+            if (value := getattr(self, field.name)) != field.default
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        fields = {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}
+        return {"specimen": self.specimen, **fields}
+
+    @property
+    def spec_id(self) -> str:
+        """Hash of the settings that differ from the defaults: a new field leaves old ids alone."""
+        text = json.dumps({"train": self.differences}, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> "Spec":
+        """The spec of any specimen; the playground's where none is named.
+
+        Raises: ValueError for a field that does not exist or a value out of range.
+        """
+        _require(
+            isinstance(record, dict), "settings", record, "is not an object", "give its fields"
+        )
+        specimen = record.get("specimen", "playground")
+        _require_one_of("specimen", specimen, tuple(SPEC_KINDS))
+        kind = SPEC_KINDS[specimen]
+        known = {f.name for f in dataclasses.fields(kind)}
+        for name in record:
+            _require(
+                name in known or name == "specimen",
+                "setting",
+                name,
+                "is unknown",
+                f"use {', '.join(sorted(known))}",
+            )
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in record.items()
+            if name != "specimen"
+        }
+        return kind(**values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaygroundSpec(Spec):
+    """A small network on a 2-D problem. Source: ranges and defaults of TensorFlow Playground."""
+
+    specimen: ClassVar[str] = "playground"
 
     problem: str = "circle"  # which 2-D data set
     noise: float = 0.0  # 0 to 0.5, as the generators define it
@@ -70,12 +155,11 @@ class TrainSpec:
     activation: str = "tanh"  # of the hidden layers; the output is always tanh
     optimizer: str = "sgd"
     learning_rate: float = 0.03
-    batch_size: int = 10  # examples per update
-    precision: str = "fp32"  # of every number the run computes with
-    seed: int = 1  # draws the data, then the weights, from one stream
+    batch_size: int = 10
+    precision: str = "fp32"
     n_epochs: int = 500  # the run ends after so many passes over the data
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         _require_one_of("problem", self.problem, PROBLEMS)
         _require_number("noise", self.noise, 0, MAX_NOISE)
         among_features = f"choose among {', '.join(FEATURES)}"
@@ -100,49 +184,161 @@ class TrainSpec:
         for width in self.hidden:
             _require_whole("width", width, 1, MAX_WIDTH)
         _require_one_of("activation", self.activation, ACTIVATIONS)
-        _require_one_of("optimizer", self.optimizer, OPTIMIZERS)
-        _require_number("learning_rate", self.learning_rate, 1e-6, 10)
         _require_whole("batch_size", self.batch_size, 1, MAX_BATCH)
         _require_one_of("precision", self.precision, PRECISIONS)
-        _require_whole("seed", self.seed, 0, MAX_SEED)
         _require_whole("n_epochs", self.n_epochs, 1, MAX_EPOCHS)
-        for field in ("noise", "learning_rate"):  # 1 and 1.0 are one setting and have one spec_id
-            object.__setattr__(self, field, float(getattr(self, field)))
 
-    @property
-    def differences(self) -> dict[str, Any]:
-        """The fields that differ from the defaults, as JSON can hold them."""
-        return {
-            field.name: _plain(value)
-            for field in dataclasses.fields(self)
-            if (value := getattr(self, field.name)) != field.default
-        }
 
-    def to_json(self) -> dict[str, Any]:
-        return {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DigitsSpec(Spec):
+    """A perceptron on 1,797 handwritten digits of 8 x 8 pixels, ten classes, cross-entropy."""
+
+    specimen: ClassVar[str] = "digits"
+
+    n_layer: int = 2  # hidden layers
+    d_model: int = 64  # neurons of each
+    activation: str = "relu"
+    optimizer: str = "adamw"
+    learning_rate: float = 0.003
+    batch_size: int = 32
+    precision: str = "fp32"
+    n_epochs: int = 20
+
+    def _check(self) -> None:
+        _require_whole("n_layer", self.n_layer, 0, MAX_LAYERS)
+        _require_whole("d_model", self.d_model, 1, MAX_D_MODEL)
+        _require_one_of("activation", self.activation, ACTIVATIONS)
+        _require_whole("batch_size", self.batch_size, 1, 512)
+        _require_one_of("precision", self.precision, MIXED_PRECISIONS)
+        _require_whole("n_epochs", self.n_epochs, 1, MAX_EPOCHS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransformerSpec(Spec):
+    """A decoder-only character transformer: what the three texts share."""
+
+    n_layer: int = 2
+    d_model: int = 64  # width of the residual stream
+    n_head: int = 4
+    architecture: str = "gpt"  # LayerNorm, GELU, learned positions; or RMSNorm, SwiGLU, RoPE
+    attention: str = "flash"  # or explicit: scores and probabilities as tensors of their own
+    seq_len: int = 64  # characters the model sees at once
+    accumulation: int = 1  # micro-batches per update; batch_size examples each
+    checkpointing: bool = False  # keep only each block's input, compute the rest again in backward
+    dropout: float = 0.0
+    optimizer: str = "adamw"
+    learning_rate: float = 0.003
+    batch_size: int = 32
+    precision: str = "fp32"
+    n_steps: int = 2000
+
+    def _check(self) -> None:
+        _require_whole("n_layer", self.n_layer, 1, MAX_LAYERS)
+        _require_whole("d_model", self.d_model, 8, MAX_D_MODEL)
+        _require_whole("n_head", self.n_head, 1, 64)
+        _require(
+            self.d_model % (2 * self.n_head) == 0,
+            "d_model",
+            self.d_model,
+            f"does not split into n_head={self.n_head} heads of an even width",
+            f"choose {2 * self.n_head * max(1, round(self.d_model / (2 * self.n_head)))}",
+        )
+        _require_one_of("architecture", self.architecture, ARCHITECTURES)
+        _require_one_of("attention", self.attention, ATTENTIONS)
+        _require_whole("seq_len", self.seq_len, 8, MAX_CONTEXT)
+        _require_whole("accumulation", self.accumulation, 1, 16)
+        _require(
+            isinstance(self.checkpointing, bool),
+            "checkpointing",
+            self.checkpointing,
+            "is neither true nor false",
+            "choose one",
+        )
+        _require_number("dropout", self.dropout, 0, 0.5)
+        _require_whole("batch_size", self.batch_size, 1, 512)
+        _require_one_of("precision", self.precision, MIXED_PRECISIONS)
+        _require_whole("n_steps", self.n_steps, 1, MAX_STEPS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdditionSpec(TransformerSpec):
+    """Two-digit sums, `12+34=046`; the loss counts the answer's three characters only."""
+
+    specimen: ClassVar[str] = "addition"
+
+    seq_len: int = 8  # all of a sum but its last character
+    batch_size: int = 128
+    n_steps: int = 1500
+
+    def _check(self) -> None:
+        TransformerSpec._check(self)
+        _require(self.seq_len == 8, "seq_len", self.seq_len, "does not fit a sum", "leave it at 8")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PydocsSpec(TransformerSpec):
+    """The documentation text inside every Python, character by character."""
+
+    specimen: ClassVar[str] = "pydocs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnTextSpec(TransformerSpec):
+    """A visitor's own text, known by the name under which it is kept."""
+
+    specimen: ClassVar[str] = "text"
+
+    text: str = ""  # core.texts.keep
+
+    def _check(self) -> None:
+        TransformerSpec._check(self)
+        _require(
+            isinstance(self.text, str) and TEXT_ID.fullmatch(self.text) is not None,
+            "text",
+            self.text,
+            "is not the name of a kept text",
+            "paste or upload a text",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DepthsSpec(TransformerSpec):
+    """Not a training run: one answer and one training step at each of several depths, for their
+    peak memory. Tokens are drawn at random, since no byte depends on which they are.
+    """
+
+    specimen: ClassVar[str] = "depths"
+
+    n_layer: int = MAX_LAYERS  # the greatest depth
+    vocab_size: int = 64
+
+    def _check(self) -> None:
+        TransformerSpec._check(self)
+        _require_whole("vocab_size", self.vocab_size, 2, 1024)
 
     @classmethod
-    def from_json(cls, record: dict[str, Any]) -> "TrainSpec":
-        """Raises: ValueError for a field that does not exist or a value out of range."""
-        _require(
-            isinstance(record, dict), "settings", record, "is not an object", "give its fields"
-        )
-        known = {f.name for f in dataclasses.fields(cls)}
-        for name in record:
-            _require(
-                name in known, "setting", name, "is unknown", f"use {', '.join(sorted(known))}"
-            )
-        values: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in record.items()
+    def of(cls, spec: TransformerSpec, vocab_size: int) -> "DepthsSpec":
+        """The same model and step at every depth."""
+        same = {
+            f.name: getattr(spec, f.name)
+            for f in dataclasses.fields(TransformerSpec)
+            if f.name not in ("n_layer", "n_steps", "learning_rate", "seed")
         }
-        return cls(**values)
+        return cls(**same, vocab_size=vocab_size)
 
     @property
-    def spec_id(self) -> str:
-        """Hash of the settings that differ from the defaults: a new field leaves old ids alone."""
-        text = json.dumps({"train": self.differences}, sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+    def depths(self) -> tuple[int, ...]:
+        return tuple(d for d in (1, 2, 3, 4, 6, 8, 10, 12) if d <= self.n_layer)
+
+    def at(self, depth: int) -> "DepthsSpec":
+        return dataclasses.replace(self, n_layer=depth)
+
+
+SPEC_KINDS: dict[str, type[Spec]] = {
+    kind.specimen: kind
+    for kind in (PlaygroundSpec, DigitsSpec, AdditionSpec, PydocsSpec, OwnTextSpec, DepthsSpec)
+}
+TrainSpec = PlaygroundSpec
 
 
 def _plain(value: Any) -> Any:

@@ -11,10 +11,22 @@ from typing import TypeGuard
 
 import numpy as np
 
-from core.events import Array, Ended, Event, Memory, Scalar, Span, Started, decode, encode
+from core.events import (
+    Array,
+    Ended,
+    Event,
+    Memory,
+    Sample,
+    Scalar,
+    Span,
+    Started,
+    decode,
+    encode,
+)
 
 EVENTS = "events.jsonl"
 ARRAYS = "arrays.bin"
+CHECKPOINT = "checkpoint.npz"  # only while the run is parked: what it needs to go on
 
 
 class Recorder:
@@ -139,15 +151,16 @@ class Trace:
         raise KeyError(f"no {role} of {op} at step {step} in this run")
 
     def thinned(self, max_bytes: int) -> "Trace":
-        """The same run with fewer picture frames, evenly dropped, until its arrays fit.
+        """The same run with fewer frames, evenly dropped, until its arrays and samples fit.
 
-        Frames of recorded steps stay: a step is drawn over its own pictures.
+        A frame is what is drawn or read of one moment: pictures, answers, what the model wrote.
+        Frames of recorded steps stay: a step is drawn over its own. So do all scalars.
         """
         sizes: Counter[int] = Counter()  # bytes of each frame, by step
         for e in self.events:
             if _is_frame(e):
-                sizes[e.step] += e.values.nbytes
-        all_bytes = sum(e.values.nbytes for e in self.events if isinstance(e, Array))
+                sizes[e.step] += _n_bytes(e)
+        all_bytes = sum(_n_bytes(e) for e in self.events)
         frames = sorted(sizes)
         if all_bytes <= max_bytes or len(frames) < 2:
             return self
@@ -162,5 +175,14 @@ class Trace:
         return Trace([e for e in self.events if not _is_frame(e) or e.step in steps])
 
 
-def _is_frame(event: Event) -> TypeGuard[Array]:
-    return isinstance(event, Array) and event.role in ("boundary", "frame_weight")
+def _is_frame(event: Event) -> TypeGuard[Array | Sample]:
+    if isinstance(event, Array):
+        return event.role in ("boundary", "frame_weight", "answers")
+    return isinstance(event, Sample)
+
+
+def _n_bytes(event: Event) -> int:
+    """Of an array its bytes, of a sample its line; of anything else, which always stays, 0."""
+    if isinstance(event, Array):
+        return event.values.nbytes
+    return len(encode(event)[0]) if isinstance(event, Sample) else 0

@@ -4,7 +4,8 @@ Imports torch once, then forks a child for each run. Reads one JSON command a li
 writes one JSON line on stdout when a run has given its child back; everything else a run has to
 say stands in its folder. Ends when stdin does.
 
-Commands: {"do": "submit" | "pause" | "resume" | "step" | "stop" | "pace", "attempt", ...}.
+Commands: {"do": "submit" | "pause" | "resume" | "step" | "stop" | "pace", "attempt", ...}. The
+worker itself asks a paused run to "park" when another waits for its place.
 """
 
 import contextlib
@@ -25,16 +26,16 @@ from typing import Any
 
 import numpy as np
 
+from core.engine.depths import DepthSweep
 from core.engine.step import preload
-from core.engine.train import Diverged, Training, ended, started
+from core.engine.train import Diverged, Training, ended, started, training_of
+from core.engine.train_torch import TorchTraining
 from core.events import Event, Scalar
-from core.specs import TrainSpec
-from core.trace import Recorder, close
+from core.specs import Spec
+from core.trace import CHECKPOINT, Recorder, close
 
 MAX_RUNNING = 4  # children at once; further runs wait in line
-PARK_AFTER_S = 20  # a paused run then leaves a checkpoint and gives its child back
 MAX_RUN_S = 900
-CHECKPOINT = "checkpoint.npz"
 _PR_SET_PDEATHSIG = 1
 
 
@@ -53,7 +54,8 @@ class _Control:
             return []
         chunk = os.read(self._fd, 65536)
         if not chunk:
-            return [{"do": "stop", "why": "the worker ended"}]
+            why = "the worker process ended; run it again"
+            return [{"do": "stop", "status": "died", "why": why}]
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         return [json.loads(line) for line in lines]
 
@@ -64,14 +66,16 @@ class _Run:
     def __init__(self, command: dict[str, Any], control: _Control, recorder: Recorder) -> None:
         self._control, self._recorder = control, recorder
         self._folder = Path(command["folder"])
-        self._training = Training(TrainSpec.from_json(command["spec"]))
+        self._training = training_of(Spec.from_json(command["spec"]))
         self._pace = float(command.get("epochs_per_s") or math.inf)
         self._paused = bool(command.get("paused"))
-        self._stopped: str | None = None
+        self._park_after_s = float(command["park_after_s"])
+        self._stopped: tuple[str, str] | None = None  # status and message
+        self._wanted = False  # others wait for this place: give it back if paused
         self._frame_step = -1
 
     @property
-    def training(self) -> Training:
+    def training(self) -> Training | TorchTraining | DepthSweep:
         return self._training
 
     def _write(self, events: Iterable[Event]) -> None:
@@ -85,16 +89,20 @@ class _Run:
             self._frame_step = self._training.step
             self._write(self._training.frame())
 
-    def open(self, attempt: str) -> None:
+    def open(self, command: dict[str, Any]) -> None:
         checkpoint = self._folder / CHECKPOINT
         if checkpoint.exists():
             with np.load(checkpoint, allow_pickle=False) as saved:
                 self._training.restore(dict(saved))
             checkpoint.unlink()
+            self._write([self._state()])
+            self._obey(command | {"do": command.get("then", "resume")})
             return
-        self._write([started(self._training.spec, attempt), *self._training.opening()])
+        self._write([started(self._training.spec, command["attempt"]), *self._training.opening()])
+        self._write([Scalar(step=0, name="paused", value=0.0)])  # it has a place and is at work
         self._record()  # every run begins with a step to look into
-        self._write([self._state()])
+        if self._paused:
+            self._write([self._state()])
 
     def _record(self) -> None:
         self._frame()
@@ -104,13 +112,16 @@ class _Run:
     def _obey(self, command: dict[str, Any]) -> None:
         match command["do"]:
             case "stop":
-                self._stopped = command.get("why", "stopped by a visitor")
+                why = command.get("why", "stopped by a visitor")
+                self._stopped = (command.get("status", "stopped"), why)
             case "pace":
                 self._pace = float(command["epochs_per_s"] or math.inf)
             case "pause" | "step":
                 self._paused = True
                 self._record()
                 self._write([self._state()])
+            case "park":
+                self._wanted = True
             case "resume":
                 self._paused = False
                 self._write([self._state()])
@@ -120,30 +131,37 @@ class _Run:
         deadline = time.monotonic() + MAX_RUN_S
         due = time.monotonic()
         while not self._training.done:
-            idle = PARK_AFTER_S if self._paused else due - time.monotonic()
+            idle = self._park_after_s if self._paused else due - time.monotonic()
             commands = self._control.poll(idle)
             for command in commands:
                 self._obey(command)
             if self._stopped is not None:
-                return "stopped", self._stopped
+                return self._stopped
             if self._paused:
-                if not commands:
+                if not commands or self._wanted:
                     self._park()
-                    return None
+                    late = self._control.poll(0)
+                    if not late:
+                        return None
+                    (self._folder / CHECKPOINT).unlink()
+                    for command in late:
+                        self._obey(command)
                 due = time.monotonic()
                 continue
             if commands or time.monotonic() < due:
                 continue
-            if self._training.epoch == self._training.spec.n_epochs - 1:
-                self._record()  # the last pass begins with a step to look into
-            self._training.run_epoch()
+            if self._training.last_tick_is_next:
+                self._record()  # it begins with a step to look into
+                if self._training.done:  # it was the last update: stepping had come that far
+                    break
+            self._training.tick()
             if self._training.wants_frame(self._pace):
                 self._frame()
             # A run that cannot keep its pace goes as fast as it can; it never catches up in a rush.
             due = max(due + 1 / self._pace, time.monotonic() - 0.1)
             if time.monotonic() > deadline:
                 return "stopped", f"the time limit of {MAX_RUN_S} s was reached"
-        return "finished", f"{self._training.epoch} passes over the data"
+        return "finished", self._training.summary
 
     def _park(self) -> None:
         partial = self._folder / "checkpoint.partial.npz"
@@ -158,7 +176,7 @@ def _execute(command: dict[str, Any], control_fd: int) -> None:
     run: _Run | None = None
     try:
         run = _Run(command, _Control(control_fd), recorder)
-        run.open(command["attempt"])
+        run.open(command)
         end = run.run()
     except Diverged as why:
         end = ("diverged", str(why))
@@ -194,15 +212,33 @@ class _Worker:
             if child is None and waiting is None:
                 self._waiting.append(command)
         elif child is not None:
-            with contextlib.suppress(BrokenPipeError):  # it just ended: its folder says how
-                os.write(child.control_fd, json.dumps(command).encode() + b"\n")
+            self._tell(child, command)
         elif waiting is not None and command["do"] == "stop":
             self._waiting.remove(waiting)
             _close(Path(waiting["folder"]), "stopped", "stopped before its turn came")
             _say(attempt)
+        elif (
+            waiting is None
+            and "spec" in command
+            and (Path(command["folder"]) / CHECKPOINT).exists()
+        ):
+            # It has parked: it goes on from there, and obeys as soon as it does.
+            self._waiting.append(command | {"do": "submit", "paused": True, "then": command["do"]})
+            print(json.dumps({"taken": attempt, "folder": command["folder"]}), flush=True)
+        elif waiting is not None:  # it will begin as it was last told to
+            waiting["epochs_per_s"] = command.get("epochs_per_s", waiting["epochs_per_s"])
+            if command["do"] != "pace":
+                waiting["paused"] = command["do"] != "resume"
         self.start_waiting()
 
+    def _tell(self, child: _Child, command: dict[str, Any]) -> None:
+        with contextlib.suppress(BrokenPipeError):  # it just ended: its folder says how
+            os.write(child.control_fd, json.dumps(command).encode() + b"\n")
+
     def start_waiting(self) -> None:
+        if self._waiting and len(self._children) >= MAX_RUNNING:
+            for attempt, child in self._children.items():
+                self._tell(child, {"do": "park", "attempt": attempt})
         while self._waiting and len(self._children) < MAX_RUNNING:
             command = self._waiting.popleft()
             try:
@@ -247,6 +283,8 @@ class _Worker:
     def end(self) -> None:
         """Stop every run and wait a moment for their last events."""
         for child in self._children.values():
+            with contextlib.suppress(BrokenPipeError):
+                os.write(child.control_fd, b'{"do": "stop", "why": "the server ended"}\n')
             os.close(child.control_fd)
         deadline = time.monotonic() + 2
         for child in self._children.values():
@@ -260,7 +298,7 @@ def _close(folder: Path, status: str, message: str) -> None:
     """Append the last event of a run that could not write it itself."""
     try:
         close(folder, status, message)
-    except OSError as why:
+    except (OSError, ValueError) as why:
         print(f"{folder}: {why}", file=sys.stderr)
 
 

@@ -17,14 +17,15 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO
 
-from core.specs import TrainSpec
-from core.trace import close
+from core.specs import Spec
+from core.trace import CHECKPOINT, close
 
 ROOT = Path(__file__).resolve().parent.parent
+PARK_AFTER_S = 20  # a paused run then leaves a checkpoint and gives its process back
 ORPHAN_AFTER_S = 15  # a run that nobody has watched for so long is stopped
 KEEP_ATTEMPTS = 400
+MAX_PER_VISITOR = 2  # live runs of one visitor
 ATTEMPT = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}")
 _WATCH_EVERY_S = 3
 
@@ -37,18 +38,24 @@ def runs_folder() -> Path:
 class WorkerHost:
     """One warm worker process and the attempts that live in it."""
 
-    def __init__(self, runs: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        self._runs, self._clock = runs, clock
+    def __init__(
+        self,
+        runs: Path,
+        clock: Callable[[], float] = time.monotonic,
+        park_after_s: float = PARK_AFTER_S,
+    ) -> None:
+        self._runs, self._clock, self._park_after_s = runs, clock, park_after_s
         self._lock = threading.RLock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._live: dict[str, Path] = {}  # attempt -> folder
+        self._live: dict[str, Path] = {}  # attempt -> folder, of the present process
         self._stopping: set[str] = set()  # live, but told to stop: nobody joins them
+        self._owner: dict[str, str] = {}  # attempt -> visitor who started it
         self._seen: dict[str, float] = {}  # attempt -> when a viewer last asked for it
         self._watcher: threading.Thread | None = None
 
     # -- asked by pages -------------------------------------------------------------------------
 
-    def folder(self, spec: TrainSpec, attempt: str) -> Path | None:
+    def folder(self, spec: Spec, attempt: str) -> Path | None:
         """The run folder of an attempt of this spec, if it is kept; None for a malformed name."""
         if not ATTEMPT.fullmatch(attempt):
             return None
@@ -59,13 +66,14 @@ class WorkerHost:
         with self._lock:
             return attempt in self._live
 
-    def live_attempt(self, spec: TrainSpec) -> str | None:
+    def live_attempt(self, spec: Spec) -> str | None:
         """The attempt of this spec that a second submit would join."""
         with self._lock:
-            joinable = (a for a in self._live if a not in self._stopping)
+            # A run whose folder somebody removed still computes, but nobody can see it.
+            joinable = (a for a, f in self._live.items() if a not in self._stopping and f.is_dir())
             return next((a for a in joinable if self._live[a].parent.name == spec.spec_id), None)
 
-    def latest_attempt(self, spec: TrainSpec) -> str | None:
+    def latest_attempt(self, spec: Spec) -> str | None:
         """The newest attempt of this spec that is kept; names begin with the time."""
         folder = self._runs / spec.spec_id
         names = [p.name for p in folder.iterdir()] if folder.is_dir() else []
@@ -81,32 +89,50 @@ class WorkerHost:
             self._seen[attempt] = self._clock()
 
     def submit(
-        self, spec: TrainSpec, *, paused: bool = False, epochs_per_s: float = math.inf
+        self,
+        spec: Spec,
+        *,
+        paused: bool = False,
+        epochs_per_s: float = math.inf,
+        visitor: str | None = None,
     ) -> str:
-        """Start an attempt of a spec, or join the live one; returns its id."""
+        """Start an attempt of a spec, or join the live one; returns its id.
+
+        A visitor has `MAX_PER_VISITOR` live runs at most: the oldest makes room.
+        """
         with self._lock:
+            self.warm()
             attempt = self.live_attempt(spec)
             if attempt is None:
                 attempt = time.strftime("%Y%m%d-%H%M%S-", time.gmtime()) + secrets.token_hex(3)
                 self._prune()
+                if visitor is not None:
+                    self._make_room(visitor)
+                    self._owner[attempt] = visitor
                 self._start_run(spec, attempt, paused=paused, epochs_per_s=epochs_per_s)
             elif not paused:
                 self._send({"do": "resume", "attempt": attempt})
             self.touch(attempt)
             return attempt
 
-    def command(
-        self, spec: TrainSpec, attempt: str, do: str, *, epochs_per_s: float = math.inf
-    ) -> None:
-        """pause | resume | step | stop | pace; a parked run is taken up again first."""
+    def command(self, spec: Spec, attempt: str, do: str, *, epochs_per_s: float = math.inf) -> None:
+        """pause | resume | step | stop | pace; a parked run is taken up again first.
+
+        Does nothing to an attempt that has ended, or never was.
+        """
         with self._lock:
-            if attempt not in self._live and do in ("resume", "step"):
-                self._start_run(spec, attempt, paused=True, epochs_per_s=epochs_per_s)
+            self.warm()
+            if attempt not in self._live:
+                folder = self.folder(spec, attempt)
+                parked = folder is not None and (folder / CHECKPOINT).exists()
+                if not parked or do not in ("resume", "step", "stop"):
+                    return
+                assert folder is not None
+                self._live[attempt] = folder
             self.touch(attempt)
             if do == "stop":
                 self._stopping.add(attempt)
-            pace = None if math.isinf(epochs_per_s) else epochs_per_s
-            self._send({"do": do, "attempt": attempt, "epochs_per_s": pace})
+            self._send(self._record(spec, attempt, epochs_per_s) | {"do": do})
 
     def warm(self) -> None:
         """Start the worker if it is not running; returns at once."""
@@ -118,17 +144,16 @@ class WorkerHost:
                 "OPENBLAS_NUM_THREADS": "1",
                 "KINETO_LOG_LEVEL": "99",
             }
-            self._process = subprocess.Popen(
+            process = subprocess.Popen(
                 [sys.executable, "-m", "core.worker"],
                 cwd=ROOT,
                 env=env,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
             )
-            assert self._process.stdout is not None
-            threading.Thread(
-                target=self._listen, args=(self._process, self._process.stdout), daemon=True
-            ).start()
+            # The attempts of a process that died are its listener's to end, whoever comes first.
+            self._process, self._live = process, {}
+            threading.Thread(target=self._listen, args=(process, self._live), daemon=True).start()
             if self._watcher is None:
                 self._watcher = threading.Thread(target=self._watch, daemon=True)
                 self._watcher.start()
@@ -143,8 +168,7 @@ class WorkerHost:
             process, self._process = self._process, None
         if process is not None:
             assert process.stdin is not None
-            with contextlib.suppress(BrokenPipeError):
-                process.stdin.close()
+            process.stdin.close()
             try:
                 process.wait(timeout=5)
             except subprocess.TimeoutExpired:
@@ -153,48 +177,62 @@ class WorkerHost:
 
     # -- inside ---------------------------------------------------------------------------------
 
-    def _start_run(
-        self, spec: TrainSpec, attempt: str, *, paused: bool, epochs_per_s: float
-    ) -> None:
+    def _make_room(self, visitor: str) -> None:
+        self._owner = {a: v for a, v in self._owner.items() if a in self._live}
+        own = sorted(a for a, v in self._owner.items() if v == visitor and a not in self._stopping)
+        for attempt in own[: max(0, len(own) - MAX_PER_VISITOR + 1)]:
+            self._stopping.add(attempt)
+            self._send({"do": "stop", "attempt": attempt, "why": "its visitor started other runs"})
+
+    def _start_run(self, spec: Spec, attempt: str, *, paused: bool, epochs_per_s: float) -> None:
         folder = self._runs / spec.spec_id / attempt
         folder.mkdir(parents=True, exist_ok=True)
         self._live[attempt] = folder
         self.touch(attempt)
-        self._send(
-            {
-                "do": "submit",
-                "attempt": attempt,
-                "folder": str(folder.resolve()),
-                "spec": spec.to_json(),
-                "paused": paused,
-                "epochs_per_s": None if math.isinf(epochs_per_s) else epochs_per_s,
-            }
-        )
+        self._send(self._record(spec, attempt, epochs_per_s) | {"do": "submit", "paused": paused})
+
+    def _record(self, spec: Spec, attempt: str, epochs_per_s: float) -> dict[str, object]:
+        """All that a process needs to take a run up: any command may find it parked."""
+        return {
+            "attempt": attempt,
+            "folder": str((self._runs / spec.spec_id / attempt).resolve()),
+            "spec": spec.to_json(),
+            "epochs_per_s": None if math.isinf(epochs_per_s) else epochs_per_s,
+            "park_after_s": self._park_after_s,
+        }
 
     def _send(self, command: dict[str, object]) -> None:
-        self.warm()
-        assert self._process is not None and self._process.stdin is not None
-        # A worker that dies here is noticed by `_listen`, which ends its attempts.
+        if self._process is None:
+            return
+        assert self._process.stdin is not None
+        # A worker that died is noticed by `_listen`, which ends its attempts. Not through the
+        # buffer: it would keep what a dead worker did not take, and raise when it is closed.
         with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(json.dumps(command).encode() + b"\n")
-            self._process.stdin.flush()
+            os.write(self._process.stdin.fileno(), json.dumps(command).encode() + b"\n")
 
-    def _listen(self, process: "subprocess.Popen[bytes]", stdout: IO[bytes]) -> None:
-        for line in stdout:
-            said = json.loads(line)
-            if "free" in said:
-                with self._lock:
-                    self._live.pop(said["free"], None)
-                    self._stopping.discard(said["free"])
+    def _listen(self, process: "subprocess.Popen[bytes]", live: dict[str, Path]) -> None:
+        """Let go of attempts that a process has ended, and end those that died with it."""
+        assert process.stdin is not None and process.stdout is not None
+        with process.stdout:
+            for line in process.stdout:
+                said = json.loads(line)
+                if "free" in said:
+                    with self._lock:
+                        live.pop(said["free"], None)
+                        self._stopping.discard(said["free"])
+                elif "taken" in said:  # a command met the run just as it parked
+                    with self._lock:
+                        live[said["taken"]] = Path(said["folder"])
         code = process.wait()
         with self._lock:
-            if self._process not in (process, None):
-                return
-            lost, self._live = self._live, {}
-            self._process = None
-        for folder in lost.values():
-            with contextlib.suppress(OSError):
-                close(folder, "died", f"the worker process ended (code {code}); run it again")
+            process.stdin.close()
+            if self._process is process:
+                self._process = None
+            for folder in live.values():
+                with contextlib.suppress(OSError, ValueError):  # gone, or not ours to read
+                    close(folder, "died", f"the worker process ended (code {code}); run it again")
+            self._stopping.difference_update(live)
+            live.clear()
 
     def _watch(self) -> None:
         while True:
@@ -208,6 +246,7 @@ class WorkerHost:
             for attempt in self._live:
                 if now - self._seen.get(attempt, now) > ORPHAN_AFTER_S:
                     why = "nobody was watching any more"
+                    self._stopping.add(attempt)
                     self._send({"do": "stop", "attempt": attempt, "why": why})
 
     def _prune(self) -> None:

@@ -2,4 +2,6 @@
 
 import streamlit as st
 
-st.switch_page("../pages/training.py", query_params=dict(st.query_params.items()))
+# Every value of a key: `items()` would give the last of several inputs only.
+link = {key: st.query_params.get_all(key) for key in st.query_params}
+st.switch_page("../pages/training.py", query_params=link)

@@ -2,11 +2,12 @@
 
 import streamlit as st
 
-from components import claims, run_bar, runs, settings
+from components import claims, depths, run_bar, runs, settings
 from components.theme import measured_step_text
 from components.widgets.training import asks_to_be_polled, training
 from core.compare import compare
-from core.memory import train_memory
+from core.specimens import predictions
+from core.specs import TransformerSpec
 
 
 def page() -> None:
@@ -17,10 +18,14 @@ def page() -> None:
     )
     with st.sidebar:
         chosen = settings.draw()
+    if run_bar.refused(chosen):
+        return
     view = runs.look(chosen)
     runs.set_pace(chosen, view)
     polled = asks_to_be_polled() and view.open
     st.fragment(run, run_every=1 if polled else None)(chosen, polled=polled)
+    if isinstance(chosen.spec, TransformerSpec):
+        depths.picture(chosen.spec)
 
 
 def run(chosen: settings.Settings, *, polled: bool) -> None:
@@ -41,7 +46,7 @@ def memory(view: runs.View) -> None:
         "the optimizer remembers, and every activation of the batch until backward has used it."
     )
     claims.comparisons(
-        compare(train_memory(view.spec, runs.examples_in_step(view)), measured),
+        compare(predictions(view.spec, runs.examples_in_step(view)), measured),
         origin=view.origin,
         repeats=measured_step_text(measured),
     )

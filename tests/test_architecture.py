@@ -17,7 +17,8 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 LAYERS = ("core", "components", "pages")  # each may import itself and those before it
 FORMULAS = (
-    "specs", "shapes", "units", "optimizers", "ops", "memory", "quantities", "compare",
+    "specs", "shapes", "units", "optimizers", "ops", "transformer", "memory", "quantities",
+    "compare", "drawing",
 )  # fmt: skip
 WORLD = {
     "os", "sys", "time", "datetime", "io", "pathlib", "glob", "shutil", "tempfile", "socket",

@@ -72,7 +72,7 @@ export const spell = (s) => `${s.layer}/${s.out}/${s.in}`;
 
 /** Fill the card. `node(name)` gives its elements. */
 export function render(node, w, precision, step) {
-  const digits = precision === "fp64" ? 16 : 8;
+  const digits = precision === "fp64" ? 17 : 9; // as many as tell every number of the format apart
   node("before").textContent = exact(w.before, 6);
   node("before").title = exact(w.before, digits);
   node("grad").textContent = exact(w.grad, 6);
@@ -80,7 +80,7 @@ export function render(node, w, precision, step) {
   node("after").textContent = exact(w.after, 6);
   node("after").title = exact(w.after, digits);
   node("difference").textContent = exact(w.difference, 6);
-  node("gap").textContent = w.gap === 0 ? "equal" : `differs by ${w.gap < 1e-4 ? w.gap.toExponential(1).replace("e-", "·10⁻").replace(/⁻(\d+)/, (_, d) => "⁻" + [...d].map((x) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[x]).join("")) : `${(w.gap * 100).toFixed(2)} %`}`;
+  node("gap").textContent = w.gap === 0 ? "equal" : `relative gap ${w.gap < 1e-4 ? w.gap.toExponential(1).replace("e-", "·10⁻").replace(/⁻(\d+)/, (_, d) => "⁻" + [...d].map((x) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[x]).join("")) : `${(w.gap * 100).toFixed(2)} %`}`;
   node("formula").textContent = w.formula;
   node("substituted").textContent = w.substituted;
   node("rate").textContent = w.rate;

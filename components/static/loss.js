@@ -1,30 +1,51 @@
-// Loss on the training examples and on those held out, epoch by epoch, with the recorded steps.
+// Loss on the training examples and on those held out, with the recorded steps.
 
-export const defaults = { height: 190, left: 40, right: 14, top: 12, bottom: 26 };
+import { count } from "./player.js";
 
-/** Plain points of the two curves: [{epoch, step, train, held_out}]. */
+export const defaults = { height: 190, left: 40, right: 14, top: 12, bottom: 26, most: 900 };
+
+/** Plain points of the two curves: [{x, epoch, step, train, held_out}], x what they stand against. */
 export const points = (run) => run.frames
   .filter((f) => f.held_out_loss !== undefined)
-  .map((f) => ({ epoch: f.epoch, step: f.step, train: f.train_loss, held_out: f.held_out_loss }));
+  .map((f) => ({ x: run.axis === "step" ? f.step : f.epoch, epoch: f.epoch, step: f.step, train: f.train_loss, held_out: f.held_out_loss }));
 
 export function scales(list, width) {
   const d = defaults;
-  const last = Math.max(list.at(-1)?.epoch ?? 1, 1);
+  const last = Math.max(list.at(-1)?.x ?? 1, 1);
   const top = Math.max(0.1, ...list.map((p) => Math.max(p.train, p.held_out)).filter(Number.isFinite)) * 1.05;
   return {
-    x: (epoch) => d.left + (epoch / last) * (width - d.left - d.right),
+    x: (at) => d.left + (at / last) * (width - d.left - d.right),
     y: (loss) => d.height - d.bottom - (loss / top) * (d.height - d.bottom - d.top),
-    epoch: (x) => ((x - d.left) / (width - d.left - d.right)) * last,
+    at: (x) => ((x - d.left) / (width - d.left - d.right)) * last,
     last, top,
   };
 }
 
-export const nearest = (list, epoch) => list.reduce(
-  (best, p) => (Math.abs(p.epoch - epoch) < Math.abs(best.epoch - epoch) ? p : best), list[0]);
+export const nearest = (list, at) => list.reduce(
+  (best, p) => (Math.abs(p.x - at) < Math.abs(best.x - at) ? p : best), list[0]);
 
-export function draw(context, run, cursorEpoch, hovered, width, c) {
+/** At most `most` points: of each stretch the first and those with the least and the greatest losses,
+ * so that a spike stays a spike and drawing costs the same however long the run. */
+export function thinned(list, most = defaults.most) {
+  if (list.length <= most) return list;
+  const stretch = Math.ceil((5 * list.length) / (most - 6)); // 5 of each, the last stretch is not whole
+  const kept = new Set([list.at(-1)]);
+  for (let i = 0; i < list.length; i += stretch) {
+    const part = list.slice(i, i + stretch);
+    kept.add(part[0]);
+    for (const curve of ["train", "held_out"]) {
+      const [first, ...rest] = part.filter((p) => Number.isFinite(p[curve]));
+      if (!first) continue;
+      kept.add(rest.reduce((a, b) => (b[curve] < a[curve] ? b : a), first));
+      kept.add(rest.reduce((a, b) => (b[curve] > a[curve] ? b : a), first));
+    }
+  }
+  return list.filter((p) => kept.has(p));
+}
+
+export function draw(context, run, cursor, hovered, width, c) {
   const d = defaults;
-  const list = points(run);
+  const list = thinned(points(run));
   if (!list.length) return;
   const s = scales(list, width);
   context.font = `11px ${c.font}`;
@@ -43,32 +64,32 @@ export function draw(context, run, cursorEpoch, hovered, width, c) {
   }
   context.textAlign = "center";
   const ticks = new Set([0, Math.round(s.last / 2), s.last]);
-  for (const epoch of ticks) context.fillText(String(epoch), Math.min(s.x(epoch), width - 24), d.height - 12);
-  const marker = (epoch) => { // a recorded step stands here
+  for (const at of ticks) context.fillText(count(at), Math.min(s.x(at), width - 24), d.height - 12);
+  const marker = (at) => { // a recorded step stands here
     context.strokeStyle = c.update;
     context.lineWidth = 2;
     context.beginPath();
-    context.moveTo(s.x(epoch), d.height - d.bottom);
-    context.lineTo(s.x(epoch), d.height - d.bottom + 6);
+    context.moveTo(s.x(at), d.height - d.bottom);
+    context.lineTo(s.x(at), d.height - d.bottom + 6);
     context.stroke();
   };
-  for (const r of run.recorded) marker(list.findLast((p) => p.step <= r.step)?.epoch ?? 0);
-  line(context, list, (p) => [s.x(p.epoch), s.y(p.held_out)], c.weights, [5, 4], 1.6);
-  line(context, list, (p) => [s.x(p.epoch), s.y(p.train)], c.loss, [], 2.2);
-  if (cursorEpoch !== null) {
+  for (const r of run.recorded) marker(list.findLast((p) => p.step <= r.step)?.x ?? 0);
+  line(context, list, (p) => [s.x(p.x), s.y(p.held_out)], c.weights, [5, 4], 1.6);
+  line(context, list, (p) => [s.x(p.x), s.y(p.train)], c.loss, [], 2.2);
+  if (cursor !== null) {
     context.strokeStyle = c.ink;
     context.lineWidth = 1;
     context.beginPath();
-    context.moveTo(s.x(cursorEpoch), d.top);
-    context.lineTo(s.x(cursorEpoch), d.height - d.bottom);
+    context.moveTo(s.x(cursor), d.top);
+    context.lineTo(s.x(cursor), d.height - d.bottom);
     context.stroke();
   }
-  const dotted = hovered ?? (list.length === 1 ? list[0] : null); // one point makes no line
+  const dotted = hovered ?? (s.last === 1 && list.at(-1).x === 0 ? list[0] : null); // one point makes no line
   if (dotted) {
     for (const [value, colour] of [[dotted.held_out, c.weights], [dotted.train, c.loss]]) {
       context.fillStyle = colour;
       context.beginPath();
-      context.arc(s.x(dotted.epoch), s.y(value), 4, 0, 7);
+      context.arc(s.x(dotted.x), s.y(value), 4, 0, 7);
       context.fill();
     }
   }

@@ -137,17 +137,21 @@ export const diverging = (c, v) => mix(c.neutral, v < 0 ? c.negative : c.positiv
 
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 export const count = (n) => whole.format(n);
-export const bytes = (n) => (n < 10_000 ? `${count(n)} B` : n < 1e7 ? `${(n / 1e3).toPrecision(4)} kB` : `${(n / 1e6).toPrecision(4)} MB`);
-export const seconds = (s) => (s < 1e-3 ? `${(s * 1e6).toFixed(s < 1e-5 ? 1 : 0)} µs` : s < 1 ? `${(s * 1e3).toPrecision(3)} ms` : `${s.toPrecision(3)} s`);
+export function bytes(n) {
+  if (n < 10_000) return `${count(n)} B`;
+  const [unit, size] = [["kB", 1e3], ["MB", 1e6], ["GB", 1e9]].find(([, one]) => n < 1000 * one) ?? ["TB", 1e12];
+  return `${Number((n / size).toPrecision(4))} ${unit}`;
+}
+export const seconds = (s) => (s < 1e-3 ? `${(s * 1e6).toFixed(s < 1e-5 ? 1 : 0)} µs` : s < 0.9995 ? `${(s * 1e3).toPrecision(3)} ms` : `${s.toPrecision(3)} s`);
 export const signed = (v, digits = 4) => (v < 0 ? "−" : "") + Math.abs(v).toFixed(digits);
 /** Enough digits to tell small numbers apart, a true minus sign, ×10 notation when tiny. */
 export function exact(v, digits = 6) {
   if (!Number.isFinite(v)) return String(v);
   if (v === 0) return "0";
-  const size = Math.abs(v);
   const sign = v < 0 ? "−" : "";
-  if (size >= 1e-4 && size < 1e6) return sign + size.toPrecision(digits).replace(/\.?0+$/, "");
-  const [m, e] = size.toExponential(digits - 1).split("e");
+  const rounded = Number(Math.abs(v).toPrecision(digits)); // as text it has no needless zeros
+  if (rounded >= 1e-4 && rounded < 1e6) return sign + rounded;
+  const [m, e] = Math.abs(v).toExponential(digits - 1).split("e");
   const small = String(Number(e)).replace("-", "⁻").replace(/\d/g, (d) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[d]);
   return `${sign}${m.replace(/\.?0+$/, "")}·10${small}`;
 }

@@ -1,6 +1,6 @@
 // Bytes held during a recorded step, stacked by category, on the player's own clock.
 
-import { CATEGORIES, PHASES, duration, peak, phaseStops, timeline } from "./step.js";
+import { CATEGORIES, duration, peak, phases, timeline } from "./step.js";
 import { bytes, mix, seconds } from "./player.js";
 
 export const defaults = { height: 190, left: 62, right: 14, top: 20, phases: 20, axis: 20 };
@@ -90,7 +90,7 @@ export function draw(context, recorded, t, width, c) {
   context.lineTo(x, d.height - d.axis);
   context.stroke();
   context.beginPath();
-  context.arc(x, d.top - 8, 4.5, 0, 7);
+  context.arc(x, d.height - d.axis, 4.5, 0, 7);
   context.fill();
 }
 
@@ -110,20 +110,19 @@ function drawAxes(context, recorded, s, width, c) {
     context.stroke();
     context.globalAlpha = 1;
   }
-  const starts = phaseStops(recorded);
   context.textAlign = "center";
-  PHASES.forEach((phase, i) => {
-    const [x0, x1] = [s.x(starts[i]), s.x(starts[i + 1])];
-    context.fillStyle = mix(c.background, c[phase], 0.3);
+  for (const { phase, start, end } of phases(recorded)) {
+    const [x0, x1] = [s.x(start), s.x(end)];
+    context.fillStyle = mix(c.background, c[phase === "recompute" ? "forward" : phase], phase === "recompute" ? 0.6 : 0.3);
     context.fillRect(x0, s.bottom + 4, Math.max(1, x1 - x0 - 1), d.phases - 5);
     context.fillStyle = c.ink;
     if (x1 - x0 > context.measureText(phase).width + 6) context.fillText(phase, (x0 + x1) / 2, s.bottom + 4 + (d.phases - 5) / 2);
-  });
+  }
   context.fillStyle = c.muted;
-  const end = duration(recorded);
+  const last = duration(recorded);
   for (const [share, align] of [[0, "left"], [0.25, "center"], [0.5, "center"], [0.75, "center"], [1, "right"]]) {
     context.textAlign = align;
-    context.fillText(seconds(end * share), s.x(end * share), d.height - d.axis / 2 + 2);
+    context.fillText(seconds(last * share), s.x(last * share), d.height - d.axis / 2 + 2);
   }
 }
 

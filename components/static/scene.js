@@ -1,6 +1,7 @@
 // The network as neurons and links, with the plane it has learned beside it.
 // layout(...) says where things stand, cells(...) what each strip holds; draw(...) only paints them.
 
+import { largest, picture } from "./heat.js";
 import { diverging, mix } from "./player.js";
 
 export const defaults = {
@@ -41,13 +42,6 @@ export function layout(features, widths, width) {
 
 const stripRow = (unit, k) => unit.y + unit.size + defaults.gap + k * (defaults.strip + defaults.gap);
 
-/** Largest magnitude of an array, the scale of its colours. */
-function scaleOf(array) {
-  let top = 0;
-  for (let i = 0; i < array.values.length; i += 1) top = Math.max(top, Math.abs(array.at(i)));
-  return top || 1;
-}
-
 /**
  * Every strip cell of a recorded step at a moment: position, recorded value, and its share of the
  * colour scale. Cells whose value does not exist yet are `empty`; those let go are `released`.
@@ -56,7 +50,7 @@ export function cells(place, recorded, state) {
   const list = [];
   const strip = (array, units, row, kind, flags) => {
     const [n, width] = array.shape;
-    const scale = kind === "target" || kind === "bounded" ? 1 : scaleOf(array);
+    const scale = kind === "target" || kind === "bounded" ? 1 : largest(array);
     units.forEach((unit, u) => {
       const w = unit.size / n;
       for (let b = 0; b < n; b += 1) {
@@ -141,30 +135,6 @@ export function hit(place, allLinks, x, y) {
 
 // -- painting -----------------------------------------------------------------------------------
 
-const pictures = new WeakMap(); // array -> Map(unit + theme -> canvas)
-
-function picture(array, unit, c) {
-  if (!pictures.has(array)) pictures.set(array, new Map());
-  const made = pictures.get(array);
-  const key = `${unit} ${c.neutral}`;
-  if (!made.has(key)) {
-    const n = array.shape.at(-1);
-    const canvas = Object.assign(document.createElement("canvas"), { width: n, height: n });
-    const context = canvas.getContext("2d");
-    const image = context.createImageData(n, n);
-    const top = Math.max(Math.abs(array.low), Math.abs(array.high));
-    const shades = Array.from({ length: 256 }, (_, v) =>
-      diverging(c, (array.low + (v / 255) * (array.high - array.low)) / top).match(/\d+/g).map(Number));
-    for (let i = 0; i < n * n; i += 1) {
-      const [r, g, b] = shades[array.values[unit * n * n + i]];
-      image.data.set([r, g, b, 255], i * 4);
-    }
-    context.putImageData(image, 0, 0);
-    made.set(key, canvas);
-  }
-  return made.get(key);
-}
-
 /** Centre of an example's dot in the plane's picture. */
 export function dotPlace(plot, x, y) {
   const e = defaults.extent;
@@ -242,7 +212,7 @@ export function draw(context, place, allLinks, view, c) {
     if (column?.updating) {
       const change = changed(link);
       context.strokeStyle = c.update;
-      context.lineWidth = 1 + 6 * change;
+      context.lineWidth = 1 + 3.5 * change;
       context.globalAlpha *= 0.25 + 0.75 * Math.sqrt(change);
       trace(context, link.points);
     }
@@ -302,7 +272,7 @@ function drawUnits(context, place, { trace: run, frame, state, layers, features,
     const array = i === 0
       ? run.constants.get(`input.${features[k]} boundary`)
       : frame.arrays.get(`${layers[i - 1].name} boundary`);
-    if (array) context.drawImage(picture(array, i === 0 ? 0 : k, c), unit.x, unit.y, unit.size, unit.size);
+    if (array) context.drawImage(picture(array, i === 0 ? 0 : k, "signed", c), unit.x, unit.y, unit.size, unit.size);
     const active = state?.columns[i - 1];
     const receiving = state?.columns[i - 1]?.receiving || (active && active.linksBackward !== null);
     const isHovered = hovered?.unit?.column === i && hovered.unit.index === k;
@@ -353,7 +323,7 @@ function drawLabels(context, place, { state, features }, layers, c) {
     });
   }
   if (!state) return;
-  const lines = { forward: [c.forward, "forward ▸"], loss: [c.loss, "loss"], backward: [c.backward, "◂ gradient"], update: [c.update, "update"] };
+  const lines = { forward: [c.forward, "forward →"], loss: [c.loss, "loss"], backward: [c.backward, "← gradient"], update: [c.update, "update"] };
   const [colour, text] = lines[state.phase];
   const active = state.columns.findIndex((x) => x.computing || x.linksBackward !== null || (state.phase === "backward" && x.receiving));
   context.textAlign = "center";
@@ -375,12 +345,21 @@ function drawLabels(context, place, { state, features }, layers, c) {
   context.fillRect(middle - half, 33, 2 * half, 3);
 }
 
+function drawPlaneTitle(context, plot, hovered, c) {
+  context.fillStyle = c.muted;
+  context.font = `12px ${c.font}`;
+  context.textAlign = "center";
+  const text = hovered?.unit && hovered.unit.column > 0 ? "what this neuron has learned" : "what it has learned so far";
+  context.fillText(text, plot.x + plot.size / 2, plot.y - 12);
+}
+
 function drawPlane(context, plot, { trace: run, recorded, state, layers, hovered }, c, frame) {
   const showing = hovered?.unit && hovered.unit.column > 0
     ? { array: frame.arrays.get(`${layers[hovered.unit.column - 1].name} boundary`), unit: hovered.unit.index }
     : { array: frame.arrays.get("head boundary"), unit: 0 };
   context.imageSmoothingEnabled = false;
-  context.drawImage(picture(showing.array, showing.unit, c), plot.x, plot.y, plot.size, plot.size);
+  context.drawImage(picture(showing.array, showing.unit, "signed", c), plot.x, plot.y, plot.size, plot.size);
+  drawPlaneTitle(context, plot, hovered, c);
   context.strokeStyle = c.line;
   context.lineWidth = 1;
   context.strokeRect(plot.x - 0.5, plot.y - 0.5, plot.size + 1, plot.size + 1);

@@ -1,6 +1,5 @@
 // One recorded step at a moment t: everything a picture of it needs, and nothing else.
 
-export const PHASES = ["forward", "loss", "backward", "update"];
 export const CATEGORIES = ["weights", "inputs", "optimizer", "activations", "gradients", "temporaries"];
 
 /** Layers of the recorded step, told by its arrays: names, and the op whose output each gives. */
@@ -39,14 +38,27 @@ export function timeline(recorded) {
 /** The point of the timeline with the most bytes, the first of equals. */
 export const peak = (points) => points.reduce((a, b) => (b.total > a.total ? b : a));
 
-/** What is true at time t (seconds since the step began) of a recorded step. */
-export function frame(recorded, ops, t) {
-  const layers = layersOf(ops);
+/** What is true at time t (seconds since the step began) of any recorded step. */
+export function moment(recorded, t) {
   const end = duration(recorded);
   const at = Math.min(Math.max(t, 0), end);
   const span = recorded.spans.find((s) => at < s.end_s) ?? recorded.spans.at(-1);
   const done = (phase, op) => recorded.spans.some((s) => s.phase === phase && s.op === op && s.end_s <= at);
   const running = (phase, op) => span.phase === phase && span.op === op && at < end;
+  const points = timeline(recorded);
+  return {
+    t: at, end, phase: span.phase, op: span.op, progress: progress(span, at), done, running,
+    // The mean of all micro-batches: known with the last of them.
+    loss: at >= recorded.spans.findLast((s) => s.phase === "loss").end_s ? recorded.scalars.loss : null,
+    losing: running("loss", "loss") || running("backward", "loss"),
+    sample: points.findLast((p) => p.t <= at) ?? points[0], finished: at >= end,
+  };
+}
+
+/** A moment of a perceptron, layer by layer. */
+export function frame(recorded, ops, t) {
+  const layers = layersOf(ops);
+  const { done, running, ...now } = moment(recorded, t);
   const stepped = done("update", "optimizer.step");
   const cleared = done("update", "optimizer.zero_grad");
   const columns = layers.map((layer, i) => {
@@ -60,23 +72,16 @@ export function frame(recorded, ops, t) {
       computing: running("forward", layer.linear) || running("forward", layer.output),
       grad: done("backward", reader) && !cleared,
       receiving: running("backward", reader),
-      linksForward: running("forward", layer.linear) ? progress(span, at) : null,
-      linksBackward: running("backward", layer.linear) ? progress(span, at) : null,
+      linksForward: running("forward", layer.linear) ? now.progress : null,
+      linksBackward: running("backward", layer.linear) ? now.progress : null,
       weightGrad: done("backward", layer.linear) && !cleared,
       updating: running("update", "optimizer.step"),
       updated: stepped,
     };
   });
-  const points = timeline(recorded);
-  const sample = points.findLast((p) => p.t <= at) ?? points[0];
   const widths = [recorded.arrays.get("input activation").shape[1],
     ...layers.map((layer) => recorded.arrays.get(`${layer.output} activation`).shape[1])];
-  return {
-    widths, t: at, end, phase: span.phase, op: span.op, progress: progress(span, at), columns,
-    loss: done("loss", "loss") ? recorded.scalars.loss : null,
-    losing: running("loss", "loss") || running("backward", "loss"),
-    sample, finished: at >= end,
-  };
+  return { ...now, columns, widths };
 }
 
 const progress = (span, t) => Math.min(1, (t - span.start_s) / Math.max(span.end_s - span.start_s, 1e-12));
@@ -84,11 +89,19 @@ const progress = (span, t) => Math.min(1, (t - span.start_s) / Math.max(span.end
 /** Moments a step button stops at: the beginning of each op, and the end. */
 export const stops = (recorded) => [...recorded.spans.map((s) => s.start_s), duration(recorded)];
 
-/** Beginnings of the four phases, and the end. */
-export function phaseStops(recorded) {
-  const starts = recorded.spans.filter((s, i, all) => i === 0 || all[i - 1].phase !== s.phase);
-  return [...starts.map((s) => s.start_s), duration(recorded)];
+/** The step's stretches of one phase: [{phase, start, end}]. Checkpointing and accumulation have
+ * more than four. */
+export function phases(recorded) {
+  const list = [];
+  for (const span of recorded.spans) {
+    if (list.at(-1)?.phase === span.phase) list.at(-1).end = span.end_s;
+    else list.push({ phase: span.phase, start: span.start_s, end: span.end_s });
+  }
+  return list;
 }
+
+/** Beginnings of the phases, and the end. */
+export const phaseStops = (recorded) => [...phases(recorded).map((p) => p.start), duration(recorded)];
 
 /** The slow-down, 1-2-5 rounded, at which the step lasts about `seconds`. */
 export function slowDown(recorded, seconds = 9) {

@@ -36,14 +36,16 @@ function decodeArray(record, bytes) {
 }
 
 export class Trace {
-  constructor() {
+  /** `axis`: what losses are drawn against, "epoch" or "step". */
+  constructor(axis = "epoch") {
+    this.axis = axis;
     this.bytes = new Uint8Array(0); // arrays file so far, in a buffer that grows by doubling
     this.size = 0;
     this.started = null;
     this.ended = null;
     this.paused = false;
     this.nStates = 0; // how often the run said whether it is paused: once when it begins
-    this.frames = []; // {step, epoch, train_loss, held_out_loss, ..., arrays: Map}
+    this.frames = []; // {step, epoch, train_loss, held_out_loss, ..., arrays: Map, samples: [{name, text}]}
     this.recorded = []; // {step, spans, memory, scalars, arrays: Map}, in order
     this.constants = new Map(); // "op role" -> array, recorded once
     this.nTrain = 0;
@@ -57,9 +59,10 @@ export class Trace {
     this.#grow(arraysFrom, arrays);
     const parts = (this.rest + (typeof lines === "string" ? lines : this.text.decode(lines))).split("\n");
     this.rest = parts.pop();
-    for (const line of parts) {
-      const record = JSON.parse(line);
-      if (!this.#take(record)) break;
+    for (const [i, line] of parts.entries()) {
+      if (this.#take(JSON.parse(line))) continue;
+      this.rest = [...parts.slice(i), this.rest].join("\n"); // until its array bytes are there
+      break;
     }
     return this;
   }
@@ -78,6 +81,7 @@ export class Trace {
   #take(r) {
     if (r.type === "Started") this.started = r;
     else if (r.type === "Ended") this.ended = r;
+    else if (r.type === "Sample") this.frames.at(-1).samples.push(r);
     else if (r.type === "Span") this.#step(r.step).spans.push(r);
     else if (r.type === "Memory") this.#step(r.step).memory.push(r);
     else if (r.type === "Scalar") this.#scalar(r);
@@ -96,6 +100,7 @@ export class Trace {
     return this.open.get(step);
   }
 
+
   #scalar(r) {
     const value = number(r.value);
     if (r.name === "paused") {
@@ -103,8 +108,8 @@ export class Trace {
       this.nStates += 1;
     }
     else if (r.name === "n_train") this.nTrain = value;
-    else if (r.name === "epoch") this.frames.push({ step: r.step, epoch: value, arrays: new Map() });
-    else if (/^(train|held_out)_/.test(r.name)) this.frames.at(-1)[r.name] = value;
+    else if (r.name === "epoch") this.frames.push({ step: r.step, epoch: value, arrays: new Map(), samples: [] });
+    else if (/^(train|held_out)_|^loss_scale$/.test(r.name)) this.frames.at(-1)[r.name] = value;
     else {
       const recorded = this.#step(r.step);
       recorded.scalars[r.name] = value;
@@ -117,21 +122,27 @@ export class Trace {
 
   #array(a) {
     const frame = this.frames.at(-1);
-    if (a.role === "boundary" || a.role === "frame_weight") {
+    if (["boundary", "frame_weight", "answers"].includes(a.role)) {
       if (a.op.startsWith("input.")) this.constants.set(`${a.op} ${a.role}`, a);
       else frame.arrays.set(`${a.op} ${a.role}`, a);
-    } else if (a.role === "points" || a.role === "labels") this.constants.set(`${a.op} ${a.role}`, a);
+    } else if (["points", "labels", "images"].includes(a.role)) this.constants.set(`${a.op} ${a.role}`, a);
     else this.#step(a.step).arrays.set(`${a.op} ${a.role}`, a);
   }
 
-  /** The frame shown at a step: the last one that has its pictures at or before it. */
+  /** The frame shown at a step: the last at or before it that has pictures, where any has. */
   frameAt(step) {
     let found = null;
+    const pictured = this.frames.some((f) => f.arrays.size);
     for (const frame of this.frames) {
       if (frame.step > step && found) break;
-      if (frame.arrays.has("head boundary")) found = frame;
+      if (pictured ? frame.arrays.has("head boundary") || frame.arrays.has("head answers") : frame.held_out_loss !== undefined) found = frame;
     }
     return found;
+  }
+
+  /** What the model wrote when it was last asked to, at or before a step. */
+  samplesAt(step) {
+    return this.frames.findLast((f) => f.samples.length && f.step <= step)?.samples ?? [];
   }
 
   recordedAt(step) {

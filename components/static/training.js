@@ -2,13 +2,13 @@
 // Everything drawn is a function of (trace, view); the server is not asked while scrubbing.
 
 import {
-  Clock, bytes, count, defaults as kit, diverging, exact, keyAction, palette, reducedMotion, seconds, sharpen,
+  Clock, bytes, count, defaults as kit, exact, keyAction, palette, reducedMotion, seconds, sharpen,
 } from "./player.js";
-import * as inspector from "./inspector.js";
 import * as lossChart from "./loss.js";
+import { NetworkStage } from "./network_stage.js";
 import * as ribbon from "./ribbon.js";
-import * as scene from "./scene.js";
-import { CATEGORIES, duration, frame as frameOf, layersOf, peak, phaseStops, slowDown, stops, timeline } from "./step.js";
+import { CATEGORIES, duration, moment, peak, phaseStops, slowDown, stops, timeline } from "./step.js";
+import { TilesStage } from "./tiles_stage.js";
 import { Trace, unpack } from "./trace.js";
 
 export const defaults = { holdMs: 2600, arriveMs: 350 };
@@ -25,11 +25,7 @@ const MARKUP = `
   <div class="status"><span data-el="counts" role="status"></span><span data-el="origin" class="quiet"></span></div>
   <div class="player" tabindex="0" role="group" aria-label="Step player: space plays, arrows step" data-el="player">
     <div class="stage"><canvas data-el="scene" role="img"></canvas><div class="tip" data-el="tip" hidden></div></div>
-    <div class="legend" data-el="signs">
-      <span><i class="ramp" data-el="ramp"></i>negative … 0 … positive: weights (dashed when negative), outputs, classes</span>
-      <span class="stepOnly"><i data-el="gradKey"></i>size of a gradient</span>
-      <span class="stepOnly"><b class="strips"></b>one cell for each example of the step</span>
-    </div>
+    <div class="legend" data-el="signs"></div>
     <div class="transport">
       <button data-act="start" title="To the beginning (Home)" aria-label="To the beginning">${icon("start")}</button>
       <button data-act="previous op" title="Back one op (←), one phase (Shift ←)" aria-label="Back one op">${icon("back")}</button>
@@ -42,7 +38,7 @@ const MARKUP = `
       <button data-act="help" class="small" aria-label="Keys" title="Keys (?)">?</button>
       <output data-el="where"></output>
     </div>
-    <p class="help" data-el="help" hidden>Space plays and pauses. ← → one op, Shift ← → one phase, Home and End the ends. Click a line or a bias dot to follow one weight; point at a neuron to see what it has learned on the large plane.</p>
+    <p class="help" data-el="help" hidden>Space plays and pauses. ← → one op, Shift ← → one phase, Home and End the ends.<span data-el="stageHelp"></span></p>
     <input class="scrub" type="range" min="0" max="2000" value="0" data-el="scrub" aria-label="Moment of the step">
     <canvas data-el="ribbon" role="img"></canvas>
     <div class="legend" data-el="categories"></div>
@@ -50,22 +46,17 @@ const MARKUP = `
   </div>
   <div class="two">
     <section class="card">
-      <div class="head"><h3>Loss</h3><span class="quiet" data-el="lossRead"></span></div>
+      <div class="head"><h2>Loss</h2><span class="quiet" data-el="lossRead"></span></div>
       <canvas data-el="loss" role="img" tabindex="0"></canvas>
       <div class="legend"><span><i data-el="trainKey"></i>training examples</span><span><i data-el="heldKey" class="dashed"></i>held out</span><span><i data-el="stepKey"></i>recorded step (click to open)</span></div>
     </section>
-    <section class="card" data-el="weightCard">
-      <div class="head"><h3>One weight, this step</h3><span class="quiet" data-el="w-step"></span></div>
-      <label class="pick">weight <select data-el="weights" aria-label="Weight"></select></label>
-      <div class="numbers">
-        <div><b data-el="w-before"></b><span>before, w</span></div>
-        <div><b data-el="w-grad" class="backward"></b><span>gradient g, by autograd</span><span class="check">finite difference <em data-el="w-difference"></em>, <em data-el="w-gap"></em></span></div>
-        <div><b data-el="w-after"></b><span>after, w′</span><span data-el="w-delta"></span></div>
-      </div>
-      <p class="working"><span data-el="w-formula"></span><span data-el="w-rate" class="quiet"></span><span data-el="w-substituted"></span><span data-el="w-extra" class="quiet"></span></p>
-    </section>
+    <section class="card" data-el="aside"></section>
+    <section class="card" data-el="answersCard" hidden></section>
   </div>
 </div>`;
+
+/** Epochs: whole where they are, else with one digit. */
+const passes = (epoch) => (Number.isInteger(epoch) ? count(epoch) : epoch.toFixed(epoch < 10 ? 2 : 1));
 
 const mounts = new WeakMap();
 
@@ -90,8 +81,7 @@ class Mount {
     this.el = Object.fromEntries([...this.root.querySelectorAll("[data-el]")].map((e) => [e.dataset.el, e]));
     this.clock = new Clock((t) => this.#ticked(t));
     this.view = { mode: "run", step: null, epochStep: null }; // step: recorded step; epochStep: frame pinned
-    this.selection = { layer: 0, out: 0, in: 0 };
-    this.hovered = null;
+    this.stage = null; // how the model is drawn: one for each kind of model
     this.lossHover = null;
     this.root.bothways = this; // for tests and the console: the trace and the view behind the picture
     this.#listen();
@@ -111,22 +101,26 @@ class Mount {
     if (header.stream) this.#connect(header.stream, !same);
     else if (!same || !this.trace.ended || !this.everStreamed) {
       this.#disconnect();
-      const known = same ? this.trace.recorded.length : 0;
-      this.trace = new Trace().append(events, arrays, 0);
-      this.#arrived(known, !same);
+      this.trace = new Trace(this.header.axis).append(events, arrays, 0);
+      this.#arrived(!same);
     }
     this.#paint();
   }
 
   #forget() {
-    this.trace = new Trace();
+    this.trace = new Trace(this.header.axis);
     this.everStreamed = false;
     this.told = null;
+    this.offered = null; // the recorded step that was opened by itself
     clearTimeout(this.hold);
     this.view = { mode: "run", step: null, epochStep: null };
-    this.place = null;
-    this.selection = { layer: this.#layers().length - 1, out: 0, in: 0 };
     this.clock.pause();
+    const Stage = this.header.spec.specimen === "playground" ? NetworkStage : TilesStage;
+    if (!(this.stage instanceof Stage)) {
+      this.stage?.close();
+      this.stage = new Stage(this);
+    }
+    this.stage.forget();
   }
 
   #connect(url, fresh) {
@@ -135,16 +129,16 @@ class Mount {
     if (!fresh && this.trace.ended) return;
     this.sourceUrl = url;
     this.everStreamed = true;
-    this.trace = new Trace();
+    this.trace = new Trace(this.header.axis);
     const source = new EventSource(new URL(url, document.baseURI));
     this.source = source;
     source.onmessage = ({ data }) => {
       const part = JSON.parse(data);
-      const known = this.trace.recorded.length;
       const raw = atob(part.arrays);
       this.trace.append(part.events, Uint8Array.from(raw, (ch) => ch.charCodeAt(0)), part.arrays_from);
       this.lost = false;
-      this.#arrived(known, known === 0 && this.trace.frames.length < 3);
+      this.heard = true;
+      this.#arrived(false);
       this.#tellPage();
       this.#paint();
       if (this.trace.ended) this.#disconnect();
@@ -153,7 +147,7 @@ class Mount {
       if (source !== this.source) return;
       if (source.readyState === EventSource.CLOSED) {
         this.#disconnect();
-        this.tell.state("transport", "poll");
+        if (!this.heard) this.tell.state("transport", "poll"); // never: this host has no stream
       }
       this.lost = true;
       this.#paint();
@@ -165,20 +159,20 @@ class Mount {
     this.source = this.sourceUrl = null;
   }
 
-  /** Decide what to look at when a recorded step came in or a run was opened. */
-  #arrived(known, opened) {
-    const { trace } = this;
+  /** Decide what to look at when more came in, or a run was opened. */
+  #arrived(opened) {
+    const { trace, header } = this;
     if (!trace.recorded.length) return;
-    const grown = trace.recorded.length > known;
-    const running = this.header.stream && !trace.paused && !trace.ended;
-    if (running && !opened) {
-      if (this.view.mode === "step" && !grown) this.#follow();
-    } else if (grown || this.view.step === null) {
-      const first = opened && this.header.show_step !== null ? this.header.show_step : trace.recorded.at(-1).step;
-      this.#openStep(trace.recordedAt(first).step);
-      this.#playSoon(this.header.stream ? defaults.arriveMs : defaults.holdMs);
+    const latest = trace.recorded.at(-1).step;
+    if (this.view.step === null) this.view.step = latest;
+    if (header.stream && !trace.paused && !trace.ended) {
+      this.#follow();
+      return;
     }
-    if (running) this.#follow();
+    if (latest === this.offered) return; // it was opened once: where the visitor went since is theirs
+    this.offered = latest;
+    this.#openStep(opened && header.show_step !== null ? header.show_step : latest);
+    this.#playSoon(header.stream ? defaults.arriveMs : defaults.holdMs);
   }
 
   /** The page learns what changed: a state, a recorded step, an end. Once for each change. */
@@ -252,11 +246,10 @@ class Mount {
     el.loop.addEventListener("change", () => { this.clock.loop = el.loop.checked; });
     el.steps.addEventListener("change", () => { clearTimeout(this.hold); this.#openStep(Number(el.steps.value)); this.#paint(); });
     el.scrub.addEventListener("input", () => this.#scrub(Number(el.scrub.value) / 2000));
-    el.weights.addEventListener("change", () => { this.selection = inspector.parse(el.weights.value); this.#paint(); });
     this.#listenScene();
     this.#listenRibbon();
     this.#listenLoss();
-    this.resized = new ResizeObserver(() => { this.place = null; this.#paint(); });
+    this.resized = new ResizeObserver(() => this.repaint());
     this.resized.observe(this.root);
     this.seen = new IntersectionObserver((entries) => this.clock.show(entries[0].isIntersecting));
     this.seen.observe(el.player);
@@ -270,17 +263,12 @@ class Mount {
   #listenScene() {
     const { el } = this;
     el.scene.addEventListener("pointermove", (event) => {
-      if (!this.place) return;
-      this.hovered = scene.hit(this.place, this.links, event.offsetX, event.offsetY);
-      this.#tip(event.offsetX, event.offsetY);
+      const text = this.stage?.point(event.offsetX, event.offsetY);
+      this.#tip(text, event.offsetX, event.offsetY);
       this.#paint();
     });
-    el.scene.addEventListener("pointerleave", () => { this.hovered = null; el.tip.hidden = true; this.#paint(); });
-    el.scene.addEventListener("click", (event) => {
-      if (!this.place) return;
-      const found = scene.hit(this.place, this.links, event.offsetX, event.offsetY);
-      if (found?.link) { this.selection = { layer: found.link.layer, out: found.link.out, in: found.link.in }; this.#paint(); }
-    });
+    el.scene.addEventListener("pointerleave", () => { this.stage?.point(null); el.tip.hidden = true; this.#paint(); });
+    el.scene.addEventListener("click", (event) => { this.stage?.press(event.offsetX, event.offsetY); this.#paint(); });
   }
 
   #listenRibbon() {
@@ -298,14 +286,14 @@ class Mount {
     const { el } = this;
     const at = (x) => {
       const list = lossChart.points(this.trace);
-      return list.length ? lossChart.nearest(list, lossChart.scales(list, el.loss.clientWidth).epoch(x)) : null;
+      return list.length ? lossChart.nearest(list, lossChart.scales(list, el.loss.clientWidth).at(x)) : null;
     };
     const open = (point) => {
       if (!point) return;
       clearTimeout(this.hold);
       this.clock.pause();
       this.view = { mode: "run", step: this.view.step, epochStep: point.step };
-      const near = this.trace.recorded.find((r) => this.trace.frameAt(r.step)?.epoch === point.epoch);
+      const near = this.trace.recorded.find((r) => this.trace.frameAt(r.step)?.step === point.step);
       if (near) this.#openStep(near.step);
       this.#paint();
     };
@@ -314,7 +302,7 @@ class Mount {
     el.loss.addEventListener("pointerdown", (event) => open(at(event.offsetX)));
     el.loss.addEventListener("keydown", (event) => {
       const list = lossChart.points(this.trace);
-      const i = list.findIndex((p) => p.step === this.#frame()?.step);
+      const i = list.findIndex((p) => p.step === this.frame?.step);
       const next = { ArrowRight: i + 1, ArrowLeft: i - 1, Home: 0, End: list.length - 1 }[event.key];
       if (next === undefined) return;
       event.preventDefault();
@@ -333,9 +321,7 @@ class Mount {
     this.painting = requestAnimationFrame(() => { this.painting = null; this.paint(); });
   }
 
-  #layers() { return layersOf(this.header.ops); }
-
-  #frame() {
+  get frame() {
     const { view, trace } = this;
     if (view.mode === "step") return trace.frameAt(view.step);
     return view.epochStep === null ? trace.frameAt(Infinity) : trace.frameAt(view.epochStep);
@@ -343,71 +329,66 @@ class Mount {
 
   /** What the picture shows now; a pure reading of the trace at the view's moment. */
   get state() {
-    return this.view.mode === "step" && this.recorded ? frameOf(this.recorded, this.header.ops, this.clock.t) : null;
+    return this.view.mode === "step" && this.recorded ? this.stage.state(this.recorded, this.clock.t) : null;
   }
+
+  /** Where the stage has laid things out, for whoever looks at the picture from outside. */
+  get place() { return this.stage?.place ?? null; }
+
+  get links() { return this.stage.links; }
+
+  repaint() { this.#paint(); }
 
   paint() {
     if (this.closed || !this.header || !this.root.isConnected) return;
     const width = this.root.clientWidth;
     if (!width) return;
-    const frame = this.#frame();
+    const frame = this.frame;
     this.root.classList.toggle("empty", !frame);
     this.root.classList.toggle("stepping", this.view.mode === "step");
     this.colours ??= { ...palette(this.host, this.header.colours), font: getComputedStyle(this.root).fontFamily };
     this.#paintStatus(frame);
-    if (!frame || !frame.arrays.has("head boundary")) return;
-    this.#paintScene(frame);
+    if (!frame) return;
+    this.stage.paint(frame);
     this.#paintStep();
     this.#paintLoss(frame);
     this.#paintKeys();
   }
 
-  #paintScene(frame) {
-    const { el, header, trace } = this;
-    const layers = this.#layers();
-    const widths = [...header.spec.hidden, 1];
-    const width = el.player.clientWidth;
-    if (!this.place || this.place.width !== width) {
-      this.place = scene.layout(header.spec.features, widths, width);
-      this.links = scene.links(this.place);
-    }
-    const { state, recorded } = this;
-    const context = sharpen(el.scene, width, this.place.height);
-    scene.draw(context, this.place, this.links, {
-      trace, frame, recorded, state, layers, features: header.spec.features, hovered: this.hovered, selected: this.selection,
-    }, this.colours);
-    const doing = state ? `${state.phase}, ${state.op}, ${seconds(state.t)} of ${seconds(state.end)}` : "as trained so far";
-    el.scene.setAttribute("aria-label", `Network of ${widths.length} layers on the ${header.spec.problem} problem: ${doing}. `
-      + `Loss on training examples ${exact(frame.train_loss, 4)}, held out ${exact(frame.held_out_loss, 4)}.`);
-  }
-
   #paintStep() {
-    const { el, recorded, clock } = this;
+    const { el, recorded, clock, trace } = this;
     const present = Boolean(recorded);
     el.ribbon.hidden = el.scrub.hidden = el.takeaway.hidden = !present;
     for (const b of this.root.querySelectorAll(".transport button[data-act]:not([data-act=help])")) b.disabled = !present;
-    el.play.innerHTML = `${icon(clock.playing ? "pause" : "play")}<span>${clock.playing ? "Pause" : "Play this step"}</span>`;
+    const next = clock.playing ? "pause" : "play";
+    if (el.play.dataset.next !== next) { // not every frame: a press on what is replaced meanwhile is no click
+      el.play.dataset.next = next;
+      el.play.innerHTML = `${icon(next)}<span>${clock.playing ? "Pause" : "Play this step"}</span>`;
+    }
     this.#paintSteps();
-    el.weightCard.hidden = !present;
-    if (!present) { el.where.textContent = "no step recorded yet"; return; }
+    if (!present) { el.where.textContent = trace.ended ? "no step was recorded" : "looking into the first step, op by op …"; return; }
     const slow = slowDown(recorded);
-    const state = frameOf(recorded, this.header.ops, clock.t);
+    const state = moment(recorded, clock.t);
     el.where.textContent = this.view.mode === "step"
       ? `${state.phase} · ${state.op} · ${seconds(state.t)} of ${seconds(state.end)} · slowed ${count(slow / clock.speed)}×`
-      : `step ${count(recorded.step)} took ${seconds(state.end)} · play it slowed ${count(slow)}×`;
+      + (recorded.scalars.contended ? " · measured on a busy machine" : "")
+      : `recorded step ${count(recorded.step)} took ${seconds(state.end)} · play it slowed ${count(slow)}×`;
     el.where.setAttribute("aria-live", clock.playing ? "off" : "polite");
     if (el.scrub !== document.activeElement || clock.playing) el.scrub.value = Math.round((clock.t / clock.end) * 2000);
     el.scrub.setAttribute("aria-valuetext", el.where.textContent);
-    const width = el.player.clientWidth;
+    const width = el.ribbon.clientWidth;
     ribbon.draw(sharpen(el.ribbon, width, ribbon.defaults.height), recorded, clock.t, width, this.colours);
     const points = timeline(recorded), top = peak(points);
     el.ribbon.setAttribute("aria-label", `Bytes held during the step, by category. Now ${bytes(state.sample.total)}; peak ${bytes(top.total)} in ${top.phase}, ${top.op}.`);
     el.takeaway.textContent = this.#takeaway(points, top);
-    this.#paintWeight(recorded);
   }
 
   #takeaway(points, top) {
-    const kept = Math.max(...points.map((p) => p.held_bytes.activations));
+    const again = points.some((p) => p.phase === "recompute");
+    const kept = Math.max(...points.filter((p) => p.phase !== "recompute" && (!again || p.phase === "forward")).map((p) => p.held_bytes.activations));
+    if (again) {
+      return `Forward keeps little but each block's input, at most ${bytes(kept)} of activations. Backward computes every block again just before it needs it: time spent to save memory. The most held at once is ${bytes(top.total)}, in ${top.phase}.`;
+    }
     return `Forward fills up to ${bytes(kept)} of activations, and backward lets them go one by one: every one is needed to find its layer's share of the error. The most held at once is ${bytes(top.total)}, in ${top.phase}.`;
   }
 
@@ -416,27 +397,9 @@ class Mount {
     const key = trace.recorded.map((r) => r.step).join();
     if (el.steps.dataset.key !== key) {
       el.steps.dataset.key = key;
-      el.steps.replaceChildren(...trace.recorded.map((r) => new Option(`${count(r.step)} (epoch ${trace.frameAt(r.step)?.epoch ?? 0})`, r.step)));
+      el.steps.replaceChildren(...trace.recorded.map((r) => new Option(`${count(r.step)} (epoch ${passes(trace.frameAt(r.step)?.epoch ?? 0)})`, r.step)));
     }
     el.steps.value = String(this.view.step);
-  }
-
-  #paintWeight(recorded) {
-    const { el, header } = this;
-    const layers = this.#layers();
-    const key = `${header.run} ${header.spec.features} ${header.spec.hidden}`;
-    if (el.weights.dataset.key !== key) {
-      el.weights.dataset.key = key;
-      el.weights.replaceChildren(...inspector.choices(header.spec.features, layers, [...header.spec.hidden, 1]).map((group) => {
-        const box = document.createElement("optgroup");
-        box.label = group.label;
-        box.append(...group.options.map((o) => new Option(o.label, o.value)));
-        return box;
-      }));
-    }
-    el.weights.value = inspector.spell(this.selection);
-    const w = inspector.working(recorded, layers, this.selection, header.optimizer);
-    inspector.render((name) => el[`w-${name}`], w, header.spec.precision, `step ${count(recorded.step)} · ${layers[this.selection.layer].linear}`);
   }
 
   #paintLoss(frame) {
@@ -444,11 +407,11 @@ class Mount {
     const width = el.loss.clientWidth;
     if (!width) return;
     const list = lossChart.points(trace);
-    lossChart.draw(sharpen(el.loss, width, lossChart.defaults.height), trace, frame.epoch, this.lossHover, width, this.colours);
-    const read = this.lossHover ?? list.findLast((p) => p.epoch <= frame.epoch);
+    lossChart.draw(sharpen(el.loss, width, lossChart.defaults.height), trace, trace.axis === "step" ? frame.step : frame.epoch, this.lossHover, width, this.colours);
+    const read = this.lossHover ?? list.findLast((p) => p.step <= frame.step);
     if (!read) return;
-    el.lossRead.textContent = `epoch ${read.epoch} · train ${exact(read.train, 4)} · held out ${exact(read.held_out, 4)}`;
-    el.loss.setAttribute("aria-label", `Loss against epochs, ${list.length} points, from ${exact(list[0].train, 3)} to ${exact(list.at(-1).train, 3)} on training examples. ${el.lossRead.textContent}. Arrow keys move.`);
+    el.lossRead.textContent = `${trace.axis} ${passes(read.x)} · train ${exact(read.train, 4)} · held out ${exact(read.held_out, 4)}`;
+    el.loss.setAttribute("aria-label", `Loss against ${trace.axis}s, ${list.length} points, from ${exact(list[0].train, 3)} to ${exact(list.at(-1).train, 3)} on training examples. ${el.lossRead.textContent}. Arrow keys move.`);
   }
 
   #paintStatus(frame) {
@@ -458,17 +421,15 @@ class Mount {
     const step = recorded ? recorded.step : frame?.step ?? 0;
     const right = frame?.held_out_accuracy;
     el.counts.textContent = frame
-      ? `epoch ${count(epoch)} · step ${count(step)} · ${count(trace.nTrain)} examples, seen ${count(epoch)} times · ${(right * 100).toFixed(1)} % of held-out right`
+      ? `epoch ${passes(epoch)} · step ${count(step)} · ${count(trace.nTrain)} ${header.words.examples}, seen ${passes(epoch)} times · ${(right * 100).toFixed(1)} % of ${header.words.right} right`
       : header.waiting;
     el.origin.textContent = this.lost && this.source ? "connection lost, trying again" : header.origin;
   }
 
   #paintKeys() {
     const { el, colours: c } = this;
-    if (el.ramp.dataset.theme === c.neutral) return;
-    el.ramp.dataset.theme = c.neutral;
-    el.ramp.style.background = `linear-gradient(90deg, ${[-1, -0.5, 0, 0.5, 1].map((v) => diverging(c, v)).join(", ")})`;
-    el.gradKey.style.background = c.backward;
+    if (el.categories.dataset.theme === c.neutral) return;
+    el.categories.dataset.theme = c.neutral;
     el.trainKey.style.background = c.loss;
     el.heldKey.style.color = c.weights;
     el.stepKey.style.background = c.update;
@@ -483,35 +444,20 @@ class Mount {
     }));
   }
 
-  #tip(x, y) {
-    const { el, hovered } = this;
-    const text = hovered ? this.#tipText(hovered) : null;
+  #tip(text, x, y) {
+    const { el } = this;
     el.tip.hidden = !text;
     if (!text) return;
     el.tip.textContent = text;
-    el.tip.style.left = `${Math.min(x + 14, el.player.clientWidth - 230)}px`;
+    el.tip.style.left = `${Math.max(0, Math.min(x + 14, el.player.clientWidth - 230))}px`;
     el.tip.style.top = `${y + 14}px`;
-  }
-
-  #tipText({ unit, link }) {
-    const layers = this.#layers();
-    const { features } = this.header.spec;
-    if (unit) {
-      return unit.column === 0 ? `input ${scene.featureName(features[unit.index])}`
-        : `${scene.layerName(layers, unit.column - 1)}, neuron ${unit.index + 1}: what it says across the plane, shown large at the side`;
-    }
-    const op = layers[link.layer].linear;
-    const frame = this.#frame();
-    const array = this.state ? this.recorded.arrays.get(`${op} weight`) : frame?.arrays.get(`${op} frame_weight`);
-    if (!array) return null;
-    const value = array.at(link.out * array.shape[1] + link.in);
-    return `${link.bias ? "bias" : "weight"} ${exact(value, 9)}, click to follow it`;
   }
 
   close() {
     this.closed = true;
     clearTimeout(this.hold);
     this.clock.pause();
+    this.stage?.close();
     this.#disconnect();
     this.resized.disconnect();
     this.seen.disconnect();

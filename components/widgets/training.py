@@ -2,20 +2,46 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import streamlit as st
 from streamlit.components.v2 import component
 
-from components.runs import View
+from components.runs import View, examples_in_step
 from components.stream import stream_url
 from components.theme import COLOURS
-from core.memory import train_ops
+from core.drawing import evenly
+from core.events import Sample
+from core.ops import Op
 from core.optimizers import OPTIMIZERS
+from core.specimens import ops_of, text_of
+from core.specs import Spec, TransformerSpec
 from core.trace import pack
 
 KEY = "player"
-MAX_ARRAY_BYTES = 900_000
+MAX_BYTES = 1_000_000  # of a message: frames are thinned until it fits
 _STATIC = Path(__file__).parent.parent / "static"
+
+# What a run's examples are called, and what a right answer is.
+WORDS = {
+    "playground": {"examples": "examples", "right": "held-out", "answers": ""},
+    "digits": {
+        "examples": "digits",
+        "right": "held-out digits",
+        "answers": "What it reads",
+    },
+    "addition": {
+        "examples": "sums",
+        "right": "held-out sums",
+        "answers": "Sums it has never seen",
+    },
+    "pydocs": {
+        "examples": "characters",
+        "right": "held-out characters",
+        "answers": "How it goes on",
+    },
+    "text": {"examples": "characters", "right": "held-out characters", "answers": "How it goes on"},
+}
 
 # Loads the module once a page; calls that come earlier wait for it.
 _SHIM = """// training widget: a door to the static module
@@ -60,14 +86,18 @@ def message(view: View, *, polled: bool) -> bytes:
     if streamed:
         events = arrays = b""
     else:
-        events, arrays = pack(trace.thinned(MAX_ARRAY_BYTES).events)
+        lines, _ = pack(e for e in trace.events if not isinstance(e, Sample))
+        events, arrays = pack(trace.thinned(max(MAX_BYTES - len(lines), 0)).events)
     recorded = trace.recorded_steps
     header = {
         "run": f"{view.spec.spec_id}/{view.attempt or 'recording'}",
         "stream": stream_url(view.spec.spec_id, view.attempt or "") if streamed else None,
         "events_bytes": len(events),
         "spec": view.spec.to_json(),
-        "ops": [{"id": op.id, "kind": op.kind} for op in train_ops(view.spec)],
+        "words": WORDS[view.spec.specimen],
+        "axis": "step" if isinstance(view.spec, TransformerSpec) else "epoch",
+        "ops": [_op(op) for op in ops_of(view.spec, examples_in_step(view))],
+        **_characters(view.spec),
         "optimizer": {
             "name": view.spec.optimizer,
             "learning_rate": view.spec.learning_rate,
@@ -86,3 +116,28 @@ def message(view: View, *, polled: bool) -> bytes:
     }
     head = json.dumps(header, allow_nan=False).encode()
     return len(head).to_bytes(4, "little") + head + events + arrays
+
+
+def _op(op: Op) -> dict[str, Any]:
+    """What the browser lays out and explains of an op; its numbers are predictions."""
+    return {
+        "id": op.id,
+        "kind": op.kind,
+        "inputs": op.inputs,
+        "output_shape": op.output_shape,
+        "n_params": op.n_params,
+        "forward_flops": op.forward_flops,
+        "backward_flops": op.backward_flops,
+        "saved_bytes": op.saved_bytes,
+        "saved_because": op.saved_because,
+    }
+
+
+def _characters(spec: Spec) -> dict[str, Any]:
+    """The alphabet of a text model, and which positions of a sequence are drawn."""
+    if not isinstance(spec, TransformerSpec):
+        return {}
+    return {
+        "vocabulary": text_of(spec).vocabulary,
+        "positions": evenly(spec.seq_len).tolist(),
+    }

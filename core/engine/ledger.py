@@ -36,6 +36,7 @@ class Ledger(TorchDispatchMode):
         self._known = {name: list(tensors) for name, tensors in categories.items()}
         self._category: dict[int, str] = {}  # record -> category; absent: temporary
         self._size: dict[int, int] = {}  # record -> bytes
+        self._born_in: dict[int, str] = {}  # record -> phase
         self._alive: dict[int, tuple[int, weakref.ref]] = {}  # storage address -> record, watcher
         self._log: list[_Entry] = []
         self._label = ("", "")
@@ -52,6 +53,17 @@ class Ledger(TorchDispatchMode):
         """Say what some living tensors are."""
         for tensor in tensors:
             self._category[self._record(tensor)] = category
+
+    def keep(self, phases: tuple[str, ...], but: Iterable[torch.Tensor] = ()) -> None:
+        """Say that what was born in these phases and lives now is kept for backward.
+
+        For tensors that no saved-tensor hook shows: what a checkpointed block keeps of itself, and
+        what it has computed again.
+        """
+        others = {tensor.untyped_storage()._cdata for tensor in but}
+        for address, (record, _) in self._alive.items():
+            if self._born_in[record] in phases and address not in others:
+                self._category.setdefault(record, "activations")
 
     # -- what torch says ------------------------------------------------------------------------
 
@@ -97,6 +109,7 @@ class Ledger(TorchDispatchMode):
         if address not in self._alive:
             record = len(self._size)
             self._size[record] = storage.nbytes()
+            self._born_in[record] = self._label[0]
             watcher = weakref.ref(storage, lambda _: self._died(address, record))
             self._alive[address] = (record, watcher)
             self._log[-1][2].append(record)

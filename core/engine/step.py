@@ -8,12 +8,14 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
 from core.engine.ledger import Ledger, storage_bytes
+from core.engine.measuring import alone
 from core.engine.playground import Network, Optimizer
 from core.events import Array, Event, Memory, Scalar, Span
 from core.optimizers import BETA_1, BETA_2, EPSILON, MOMENTUM, WEIGHT_DECAY
@@ -46,6 +48,11 @@ class Batch:
 
     x_BF: np.ndarray
     target_B1: np.ndarray
+
+
+def state_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    """Every tensor that an optimizer keeps."""
+    return [t for state in optimizer.state.values() for t in state.values() if t is not None]
 
 
 class _TorchStep:
@@ -89,10 +96,12 @@ class _TorchStep:
                 self.optimizer.state[param]["step"] = torch.tensor(float(optimizer.n_steps))
 
     @property
+    def inputs(self) -> list[torch.Tensor]:
+        return [self.x, self.target]
+
+    @property
     def state(self) -> list[torch.Tensor]:
-        return [
-            t for state in self.optimizer.state.values() for t in state.values() if t is not None
-        ]
+        return state_of(self.optimizer)
 
     def run(
         self,
@@ -162,23 +171,38 @@ def recorded_step(
 
     yield from _values(step, fresh(), network, optimizer, batch)
     yield from _memory(step, fresh())
-    yield from _times(step, fresh)
+    yield from times(step, fresh, N_WARM_UP, N_REPEATS)
 
 
-def _times(step: int, fresh: Callable[[], _TorchStep]) -> Iterator[Event]:
+class Runnable(Protocol):
+    """One update, ready to run."""
+
+    def run(self, mark: Mark) -> float: ...
+
+
+def times(
+    step: int, fresh: Callable[[], Runnable], n_warm_up: int, n_repeats: int
+) -> Iterator[Event]:
+    """Spans of the median repeat; the last event is the scalar `recorded_step_s`.
+
+    `contended` is 1 where the machine was not ours alone meanwhile.
+    """
     runs: list[list[Span]] = []
-    for _ in range(N_WARM_UP + N_REPEATS):
-        marks: list[tuple[int, str, str]] = []
+    with alone() as found:
+        for _ in range(n_warm_up + n_repeats):
+            marks: list[tuple[int, str, str]] = []
 
-        def mark(phase: str, op: str, marks: list = marks) -> None:
-            marks.append((_now(), phase, op))
+            def mark(phase: str, op: str, marks: list = marks) -> None:
+                marks.append((_now(), phase, op))
 
-        fresh().run(mark)
-        runs.append(_spans(step, marks))
-    runs = sorted(runs[N_WARM_UP:], key=lambda spans: spans[-1].end_s)
+            fresh().run(mark)
+            runs.append(_spans(step, marks))
+    runs = sorted(runs[n_warm_up:], key=lambda spans: spans[-1].end_s)
     median = runs[len(runs) // 2]
     yield from median
-    yield Scalar(step=step, name="step_repeats", value=N_REPEATS)
+    yield Scalar(step=step, name="contended", value=float(found.contended))
+    yield Scalar(step=step, name="load_1min", value=found.load_1min)
+    yield Scalar(step=step, name="step_repeats", value=n_repeats)
     yield Scalar(step=step, name="step_min_s", value=runs[0][-1].end_s)
     yield Scalar(step=step, name="step_max_s", value=runs[-1][-1].end_s)
     yield Scalar(step=step, name="recorded_step_s", value=median[-1].end_s)
@@ -201,11 +225,7 @@ def _spans(step: int, marks: list[tuple[int, str, str]]) -> list[Span]:
 
 
 def _memory(step: int, torch_step: _TorchStep) -> Iterator[Event]:
-    ledger = Ledger(
-        weights=torch_step.params,
-        inputs=[torch_step.x, torch_step.target],
-        optimizer=torch_step.state,
-    )
+    ledger = Ledger(weights=torch_step.params, inputs=torch_step.inputs, optimizer=torch_step.state)
     with ledger:
         torch_step.run(ledger.mark)
         ledger.classify(torch_step.state, "optimizer")

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,8 +12,12 @@ from core.engine.playground import Network, Optimizer, batches
 from core.events import Array, Ended, Event, Scalar, Started, quantise
 from core.machines import code_version, host
 from core.shapes import MlpShape
-from core.specs import TrainSpec
+from core.specs import DepthsSpec, PlaygroundSpec, Spec, TrainSpec
 from core.units import DTYPES
+
+if TYPE_CHECKING:
+    from core.engine.depths import DepthSweep
+    from core.engine.train_torch import TorchTraining
 
 OUTPUT_GRID = 48  # cells a side of the output's picture
 NEURON_GRID = 16  # cells a side of a neuron's picture
@@ -59,6 +63,18 @@ class Training:
     @property
     def done(self) -> bool:
         return self.epoch >= self.spec.n_epochs
+
+    @property
+    def summary(self) -> str:
+        return f"{self.epoch} passes over the data"
+
+    @property
+    def last_tick_is_next(self) -> bool:
+        return self.epoch == self.spec.n_epochs - 1
+
+    def tick(self) -> None:
+        """What is done between two looks at the clock and the commands: one pass over the data."""
+        self.run_epoch()
 
     def run_epoch(self) -> None:
         """Updates until one more pass over the training data is complete.
@@ -172,7 +188,18 @@ class Training:
         self.epoch = self._next[0]
 
 
-def started(spec: TrainSpec, attempt: str) -> Started:
+def training_of(spec: Spec) -> "Training | TorchTraining | DepthSweep":
+    """The run of any spec."""
+    if isinstance(spec, PlaygroundSpec):
+        return Training(spec)
+    # Here and not above: the torch runs know this module.
+    from core.engine.depths import DepthSweep
+    from core.engine.train_torch import TorchTraining
+
+    return DepthSweep(spec) if isinstance(spec, DepthsSpec) else TorchTraining(spec)
+
+
+def started(spec: Spec, attempt: str) -> Started:
     return Started(
         spec_id=spec.spec_id,
         attempt=attempt,
@@ -191,24 +218,38 @@ def train(spec: TrainSpec, record_epochs: tuple[int, ...] = ()) -> Iterator[Even
     yield from frames_and_steps(Training(spec), record_epochs)
 
 
-def frames_and_steps(run: Training, record_epochs: tuple[int, ...]) -> Iterator[Event]:
-    """`train` on a run that the caller keeps."""
+def frames_and_steps(
+    run: "Training | TorchTraining", record_ticks: tuple[int, ...]
+) -> Iterator[Event]:
+    """`train` on a run that the caller keeps; a tick is an epoch of the playground, else an update.
+
+    Recording a step takes it, so that the tick after it is counted as done too.
+    """
     yield from run.opening()
-    yield from run.frame()
+    n_ticks = 0
     while not run.done:
-        if run.epoch in record_epochs:
-            yield from run.recorded_step()
-        run.run_epoch()
-        if run.wants_frame():
+        recording = n_ticks in record_ticks
+        if recording or run.wants_frame():
             yield from run.frame()
+        if recording:
+            yield from run.recorded_step()
+        if not run.done and not (recording and not isinstance(run, Training)):
+            run.tick()
+        n_ticks += 1
+    yield from run.frame()
 
 
-def advice(spec: TrainSpec) -> dict[str, Any]:
+def advice(spec: Spec) -> dict[str, Any]:
     """The setting that most likely ends divergence."""
     return {"learning_rate": spec.learning_rate / 10}
 
 
-def ended(status: str, message: str, run: Training | None, began: tuple[float, float]) -> Ended:
+def ended(
+    status: str,
+    message: str,
+    run: "Training | TorchTraining | DepthSweep | None",
+    began: tuple[float, float],
+) -> Ended:
     """`began`: perf_counter and process_time when the run began, seconds."""
     return Ended(
         status=status,

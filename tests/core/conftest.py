@@ -15,7 +15,7 @@ settings.load_profile("core")
 
 @pytest.fixture(autouse=True, scope="session")
 def one_thread() -> None:
-    """Tests that need torch import it themselves; all of them compute on one thread."""
+    """Sums are repeatable to the bit at a fixed number of threads, and small ones are faster."""
     import torch
 
     torch.set_num_threads(1)

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from core import specs
-from core.events import Array, Ended, Memory, Scalar, Span, Started
+from core.events import Array, Ended, Event, Memory, Sample, Scalar, Span, Started
 
 train_specs = st.builds(
     specs.TrainSpec,
@@ -40,8 +40,8 @@ arrays = st.sampled_from([np.uint8, np.int8, np.int32, np.float32, np.float64]).
     )
 )
 
-events = st.one_of(
-    st.builds(
+event_kinds: dict[type[Event], st.SearchStrategy[Event]] = {
+    Started: st.builds(
         Started,
         spec_id=texts,
         attempt=texts,
@@ -50,16 +50,16 @@ events = st.one_of(
         code_version=texts,
         started_unix_s=finite,
     ),
-    st.builds(Span, step=counts, phase=texts, op=texts, start_s=finite, end_s=finite),
-    st.builds(
+    Span: st.builds(Span, step=counts, phase=texts, op=texts, start_s=finite, end_s=finite),
+    Memory: st.builds(
         Memory,
         step=counts,
         phase=texts,
         op=texts,
         held_bytes=st.dictionaries(texts, counts, max_size=6),
     ),
-    st.builds(Scalar, step=counts, name=texts, value=st.floats() | st.integers()),
-    st.builds(
+    Scalar: st.builds(Scalar, step=counts, name=texts, value=st.floats() | st.integers()),
+    Array: st.builds(
         Array,
         step=counts,
         op=texts,
@@ -68,7 +68,7 @@ events = st.one_of(
         low=st.none() | st.floats(),
         high=st.none() | st.floats(),
     ),
-    st.builds(
+    Ended: st.builds(
         Ended,
         status=texts,
         message=texts,
@@ -77,4 +77,6 @@ events = st.one_of(
         cpu_s=finite,
         advice=json_objects,
     ),
-)
+    Sample: st.builds(Sample, step=counts, name=texts, text=texts),
+}
+events = st.one_of(*event_kinds.values())

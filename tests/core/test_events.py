@@ -6,6 +6,7 @@ import json
 import math
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -13,9 +14,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from core.events import Array, Ended, Event, Scalar, Span, Started, decode, encode, quantise
+from core.events import (
+    Array,
+    Ended,
+    Event,
+    Sample,
+    Scalar,
+    Span,
+    Started,
+    decode,
+    encode,
+    quantise,
+)
 from core.trace import ARRAYS, EVENTS, Recorder, Trace, close, pack
-from tests.core.strategies import events, finite, json_values
+from tests.core.strategies import event_kinds, events, finite, json_values
 
 MARK = Scalar(step=1, name="mark", value=1.0)
 
@@ -44,6 +56,11 @@ def read(lines: bytes, arrays: bytes) -> list[Event]:
 
 
 # -- one event ----------------------------------------------------------------------------------
+
+
+def test_every_type_of_event_is_tried():
+    """The examples below are drawn from all members of the union."""
+    assert set(event_kinds) == set(get_args(Event))
 
 
 @given(events, st.integers(0, 9))
@@ -343,11 +360,14 @@ def test_the_last_word_counts():
 
 
 def bytes_of(told: list[Event]) -> int:
-    return sum(e.values.nbytes for e in told if isinstance(e, Array))
+    """Of arrays, and of the lines of what a model wrote."""
+    arrays = sum(e.values.nbytes for e in told if isinstance(e, Array))
+    return arrays + sum(len(encode(e)[0]) for e in told if isinstance(e, Sample))
 
 
 def is_frame(event: Event) -> bool:
-    return isinstance(event, Array) and event.role in ("boundary", "frame_weight")
+    drawn = isinstance(event, Array) and event.role in ("boundary", "frame_weight", "answers")
+    return drawn or isinstance(event, Sample)
 
 
 @st.composite
@@ -358,6 +378,11 @@ def framed_runs(draw: st.DrawFn) -> list[Event]:
     for step, n in enumerate(sizes):
         told.append(frame(step, step, n + (5 if step == 0 else 0)))
         told.append(Array(step=step, op="l", role="frame_weight", values=np.ones(n, np.float32)))
+        if draw(st.booleans()):
+            told.append(Array(step=step, op="head", role="answers", values=np.ones(n, np.uint8)))
+        told += [
+            Sample(step=step, name="sum", text="1+1=2") for _ in range(draw(st.integers(0, 2)))
+        ]
         if draw(st.booleans()):
             told.append(Array(step=step, op="l", role="weight", values=np.ones(n)))
             told.append(Scalar(step=step, name="recorded_step_s", value=draw(finite)))

@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -78,18 +79,22 @@ def test_activations_pile_up_in_forward_and_drain_in_backward(step: Step):
     scalars, timeline = step
     moves = list(changes(timeline, "activations"))
     assert timeline[0].held_bytes["activations"] == 0
-    assert all((phase, gain > 0) in {("forward", True), ("backward", False)} for phase, gain in moves)
-    held = {phase: value for phase, value in series(timeline, "activations")}  # at a phase's end
+    assert all(
+        (phase, gain > 0) in {("forward", True), ("backward", False)} for phase, gain in moves
+    )
+    held = dict(series(timeline, "activations"))  # at each phase's end
     assert held["forward"] == held["loss"] == scalars["activations_bytes"] > 0
     assert held["backward"] == held["update"] == 0
 
 
 def test_gradients_grow_in_backward_and_go_with_zero_grad(step: Step):
-    """None before backward, never fewer within it, all until the update is done, none at the end."""
+    """None before backward, never fewer within it, all until the update is done, then none."""
     scalars, timeline = step
     moves = list(changes(timeline, "gradients"))
     assert timeline[0].held_bytes["gradients"] == 0
-    assert all((phase, gain > 0) in {("backward", True), ("update", False)} for phase, gain in moves)
+    assert all(
+        (phase, gain > 0) in {("backward", True), ("update", False)} for phase, gain in moves
+    )
     held = {m.op: m.held_bytes["gradients"] for m in timeline if m.phase == "update"}
     full = [h for phase, h in series(timeline, "gradients") if phase == "backward"][-1]
     assert full == scalars["gradients_bytes"]
@@ -135,7 +140,7 @@ def allocator_peak(spec: TrainSpec) -> int:
     dtype = {"fp32": torch.float32, "fp64": torch.float64}[spec.precision]
     functions = {"tanh": torch.tanh, "relu": torch.relu, "sigmoid": torch.sigmoid}
     widths = [len(spec.features), *spec.hidden, 1]
-    layers = [torch.nn.Linear(i, o, dtype=dtype) for i, o in zip(widths, widths[1:], strict=False)]
+    layers = [torch.nn.Linear(i, o, dtype=dtype) for i, o in pairwise(widths)]
     params = [p for layer in layers for p in (layer.weight, layer.bias)]
     if spec.optimizer == "adamw":
         optimizer: torch.optim.Optimizer = torch.optim.AdamW(params)

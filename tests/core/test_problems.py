@@ -100,7 +100,7 @@ def test_gauss_without_noise_is_told_apart_by_a_line():
 
 
 def test_spiral_without_noise_is_its_formula():
-    """Without noise the arms are r = 5 i / 250, angle = 3.5 pi i / 250, the second half a turn on."""
+    """Without noise the arms have r = 5 i / 250 at 3.5 pi i / 250, the second half a turn on."""
     expected = set()
     for i in range(250):
         for label, start in ((1, 0.0), (-1, math.pi)):

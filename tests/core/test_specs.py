@@ -3,15 +3,21 @@
 import dataclasses
 import json
 import math
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.specs import MAX_DEPTH, TrainSpec
+from core.specs import MAX_DEPTH, SPEC_KINDS, Spec, TrainSpec
 from tests.core.strategies import json_values, train_specs
 
-FIELDS = [field.name for field in dataclasses.fields(TrainSpec)]
+# The least that makes a valid spec of each specimen.
+LEAST = {name: {"specimen": name} for name in SPEC_KINDS}
+LEAST["text"]["text"] = "0123456789abcdef" * 2
+FIELDS = [
+    (name, field.name) for name, kind in SPEC_KINDS.items() for field in dataclasses.fields(kind)
+]
 
 
 # -- there and back -----------------------------------------------------------------------------
@@ -33,6 +39,20 @@ def test_differences_are_enough(spec: TrainSpec):
     assert all(default[name] != value for name, value in spec.differences.items())
 
 
+@pytest.mark.parametrize("specimen", SPEC_KINDS)
+def test_a_spec_of_every_specimen_survives_json(specimen: str):
+    """The defaults of each specimen come back as what they were, from all or the fewest fields."""
+    spec = Spec.from_json(LEAST[specimen])
+    assert type(spec) is SPEC_KINDS[specimen]
+    assert Spec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
+    assert Spec.from_json(json.loads(json.dumps(spec.differences))) == spec
+
+
+def test_settings_without_a_specimen_are_the_playgrounds():
+    """Links from before there were others name no specimen."""
+    assert Spec.from_json({"problem": "xor"}) == TrainSpec(problem="xor")
+
+
 # -- names --------------------------------------------------------------------------------------
 
 
@@ -47,6 +67,11 @@ def test_ids_of_old_links_stay():
 def test_ids_differ_exactly_where_specs_do(one: TrainSpec, other: TrainSpec):
     """Two specs share an id if and only if they are equal."""
     assert (one.spec_id == other.spec_id) == (one == other)
+
+
+def test_ids_of_specimens_differ():
+    """No two specimens share an id, whatever fields they share."""
+    assert len({Spec.from_json(least).spec_id for least in LEAST.values()}) == len(SPEC_KINDS)
 
 
 @pytest.mark.parametrize(("field", "value"), [("learning_rate", 1), ("noise", 0)])
@@ -107,7 +132,7 @@ def test_a_refusal_names_the_element(field: str, values: list, element: str):
 
 def test_an_unknown_setting_is_refused_by_name():
     """A field that does not exist is named, and the known ones are listed."""
-    with pytest.raises(ValueError, match="'learning_rat' is unknown; use .*learning_rate"):
+    with pytest.raises(ValueError, match=r"'learning_rat' is unknown; use .*learning_rate"):
         TrainSpec.from_json({"learning_rat": 0.1})
 
 
@@ -145,31 +170,42 @@ JUNK = [
 ]
 
 
-def well_typed(spec: TrainSpec) -> bool:
+def well_typed(spec: Spec) -> bool:
     """Whether every field holds exactly the type it declares."""
-    strings = (spec.problem, spec.activation, spec.optimizer, spec.precision)
-    return (
-        all(type(value) is str for value in (*strings, *spec.features))
-        and all(type(value) is float for value in (spec.noise, spec.learning_rate))
-        and all(
-            type(value) is int
-            for value in (spec.batch_size, spec.seed, spec.n_epochs, *spec.hidden)
-        )
-        and type(spec.features) is tuple
-        and type(spec.hidden) is tuple
-    )
+    for field in dataclasses.fields(spec):
+        value = getattr(spec, field.name)
+        if type(value) is not type(field.default):
+            return False
+        if isinstance(value, tuple):
+            assert isinstance(field.default, tuple)
+            if {type(element) for element in value} - {type(field.default[0])}:
+                return False
+    return True
 
 
-@pytest.mark.parametrize("field", FIELDS)
-@pytest.mark.parametrize("make", [TrainSpec.from_json, lambda record: TrainSpec(**record)])
-def test_a_wrong_type_is_a_value_error(make, field: str):
+def directly(record: dict) -> Spec:
+    """The spec made without a detour through JSON's lists."""
+    values = {name: value for name, value in record.items() if name != "specimen"}
+    return SPEC_KINDS[record["specimen"]](**values)
+
+
+@pytest.mark.parametrize("make", [Spec.from_json, directly])
+@pytest.mark.parametrize(("specimen", "field"), FIELDS)
+def test_a_wrong_type_is_a_value_error(make: Callable[[dict], Spec], specimen: str, field: str):
     """Whatever is put into a field either is what the field declares or raises ValueError."""
     for junk in JUNK:
         try:
-            spec = make({field: junk})
+            spec = make(LEAST[specimen] | {field: junk})
         except ValueError:
             continue
         assert well_typed(spec), f"{field}={junk!r} got in"
+
+
+@pytest.mark.parametrize("specimen", JUNK)
+def test_a_specimen_that_is_none_is_a_value_error(specimen: object):
+    """Whatever is named as the specimen, a known name or ValueError."""
+    with pytest.raises(ValueError, match="specimen="):
+        Spec.from_json({"specimen": specimen})
 
 
 @pytest.mark.parametrize("record", [None, [], ["noise"], "noise", 3, True])
@@ -179,11 +215,23 @@ def test_settings_that_are_no_object_are_a_value_error(record: object):
         TrainSpec.from_json(record)  # type: ignore[arg-type]
 
 
-@given(st.dictionaries(st.sampled_from(FIELDS), json_values | train_specs.map(lambda s: s.seed)))
-def test_any_json_is_a_spec_or_a_value_error(record: dict):
+@given(
+    st.sampled_from(sorted(SPEC_KINDS)).flatmap(
+        lambda name: st.tuples(
+            st.just(name),
+            st.dictionaries(
+                st.sampled_from([field for kind, field in FIELDS if kind == name]),
+                json_values | st.integers(0, 40) | st.floats(0, 1),
+                max_size=4,
+            ),
+        )
+    )
+)
+def test_any_json_is_a_spec_or_a_value_error(settings: tuple[str, dict]):
     """JSON of any kind in any fields gives a well-typed spec with an id, or ValueError."""
+    specimen, record = settings
     try:
-        spec = TrainSpec.from_json(record)
+        spec = Spec.from_json(LEAST[specimen] | record)
     except ValueError:
         return
     assert well_typed(spec)

@@ -1,0 +1,69 @@
+"""Pictures of the pages: `python -m tests.browser.shots`, or `make shots`.
+
+The README's go to docs/images; what is only to be looked at goes to shots/, which git ignores.
+"""
+
+import tempfile
+from pathlib import Path
+
+from playwright.sync_api import Browser, sync_playwright
+
+from tests.browser import chromium
+from tests.browser.page import DESKTOP, PHONE, Training
+from tests.browser.server import ROOT, serve
+
+IMAGES = ROOT / "docs" / "images"
+SHOTS = ROOT / "shots"
+LIVELY = ("backward", "layers.1.linear")  # gradients on their way to the first hidden layer
+SERIES = (0.0, 0.1, 0.3, 0.42, 0.5, 0.56, 0.62, 0.7, 0.85, 1.0)
+
+
+def opened(browser: Browser, url: str, size: dict[str, int], scheme: str) -> Training:
+    context = browser.new_context(
+        viewport=size,  # type: ignore[arg-type]
+        color_scheme=scheme,  # type: ignore[arg-type]
+        reduced_motion="reduce",  # nothing plays by itself
+    )
+    return Training(context.new_page(), url).open("/training").settled()
+
+
+def save(tab: Training, path: Path, *, full: bool = False) -> None:
+    if full:  # the page scrolls inside Streamlit's main element: give that all of its height
+        size = tab.page.viewport_size
+        assert size is not None
+        height = tab.page.get_by_test_id("stMain").evaluate("(main) => main.scrollHeight")
+        tab.page.set_viewport_size({**size, "height": height})
+        tab.settled().ask("m.paint()")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    tab.page.screenshot(path=path)
+    print(f"{path.relative_to(ROOT)}  {path.stat().st_size / 1000:.0f} kB")
+
+
+def main() -> None:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        serve("app.py", Path(folder) / "runs") as server,
+        sync_playwright() as playwright,
+    ):
+        browser = playwright.chromium.launch(
+            executable_path=chromium.find(), args=list(chromium.ARGS)
+        )
+        for scheme in ("light", "dark"):
+            for size in (DESKTOP, PHONE):
+                tab = opened(browser, server.url, size, scheme)
+                tab.during(*LIVELY)
+                if size is DESKTOP:
+                    save(tab, IMAGES / f"training-{scheme}.png")
+                save(tab, SHOTS / f"training-{size['width']}-{scheme}.png", full=True)
+                tab.page.context.close()
+        tab = opened(browser, server.url, DESKTOP, "light")
+        for share in SERIES:
+            tab.seek(share)
+            path = SHOTS / f"step-{100 * share:03.0f}.png"
+            tab.player.screenshot(path=path)
+            print(path.relative_to(ROOT))
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()

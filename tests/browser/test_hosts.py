@@ -1,0 +1,94 @@
+"""Other ways to be served: without our own route, and after a restart."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from core.trace import Trace
+from tests.browser.conftest import Visit
+from tests.browser.page import Training, until
+from tests.browser.server import free_port, serve
+
+pytestmark = pytest.mark.browser
+
+
+def test_where_there_is_no_stream_the_page_is_polled(visit: Visit, tmp_path: Path):
+    """`components/shell.py` by itself: its host answers the stream's address with a page."""
+    with serve("components/shell.py", tmp_path / "runs") as server:
+        tab = visit(
+            "/training?seed=5&epochs=5000",
+            at=server.url,
+            allowed=(r"^EventSource's response has a MIME type",),
+        )
+        tab.page.locator(".st-key-go button").click()
+        tab.until("m.header.stream === null && m.trace.frames.length > 20")
+        seen = tab.ask("m.trace.frames.length")
+        tab.until("m.trace.frames.length > arg", seen)
+        tab.press("Pause")
+        tab.until("m.trace.paused && m.view.mode === 'step' && m.view.step > 0")
+        tab.button("Train").wait_for()
+        run = tmp_path / "runs" / tab.ask("m.header.run")
+        assert tab.ask("m.view.step") == Trace.read(run).recorded_steps[-1]
+        tab.press("Stop")
+        tab.until("m.trace.ended?.status === 'stopped'")
+        tab.button("Train again").wait_for()
+        tab.page.close()
+
+
+def what(tab: Training) -> list[object]:
+    """What a tab shows of a run."""
+    return tab.ask(
+        "[m.header.run, m.header.spec, m.header.origin, m.trace.recorded.map((r) => r.step),"
+        " m.trace.frames.at(-1).epoch, m.trace.ended.status,"
+        " [...m.trace.frameAt(Infinity).arrays.get('head.linear frame_weight').values]]"
+    )
+
+
+def test_an_address_gives_the_same_page_after_a_restart(visit: Visit, tmp_path: Path):
+    port = free_port()
+    with serve("app.py", tmp_path / "runs", port=port) as server:
+        tab = visit("/training?seed=6&epochs=5000&lr=0.1", at=server.url)
+        tab.page.locator(".st-key-go button").click()
+        tab.until("m.trace.frames.length > 5")
+        tab.press("Stop")
+        tab.until("m.trace.ended")
+        tab.button("Train again").wait_for()
+        before, address = what(tab), tab.page.url.removeprefix(server.url)
+        tab.page.close()
+    with serve("app.py", tmp_path / "runs", port=port) as server:
+        again = visit(address, at=server.url)
+        assert what(again) == before
+        assert again.button("Train again").is_enabled()
+        again.page.close()
+
+
+def test_a_run_that_is_watched_keeps_no_server_from_ending(visit: Visit, tmp_path: Path):
+    """Nor is it lost: what was recorded is there for the next server, which can train again."""
+    port = free_port()
+    gone = ("WebSocket", "ERR_", "in reaching server endpoint", "server is not responding")
+    with serve("app.py", tmp_path / "runs", port=port) as server:
+        tab = visit("/training?seed=6&epochs=5000", at=server.url, allowed=gone)
+        tab.page.locator(".st-key-go button").click()
+        tab.until("m.trace.frames.length > 5")
+        os.kill(server.pid, signal.SIGTERM)
+        until(lambda: is_gone(server.pid), lambda: server.log.read_text(), tab.page)
+        seen = tab.ask("m.trace.frames.length")
+    with serve("app.py", tmp_path / "runs", port=port):
+        tab.reload()
+        tab.until("m.trace.ended")
+        assert tab.ask("m.trace.frames.length") >= seen
+        tab.button("Train again").click()
+        tab.until("!m.trace.ended && m.trace.frames.length > 5")
+        tab.press("Stop")
+        tab.until("m.trace.ended")
+        tab.page.close()
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process has ended, be it that nobody has asked how yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
