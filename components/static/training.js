@@ -147,7 +147,9 @@ class Mount {
       if (source !== this.source) return;
       if (source.readyState === EventSource.CLOSED) {
         this.#disconnect();
-        if (!this.heard) this.tell.state("transport", "poll"); // never: this host has no stream
+        // Never a word: this host has no stream. After some: the run is gone, which the page can see.
+        if (this.heard) this.tell.trigger("changed", `gone ${this.header.run}`);
+        else this.tell.state("transport", "poll");
       }
       this.lost = true;
       this.#paint();

@@ -133,11 +133,13 @@ class TorchTraining:
                 loss = self.model.loss(*_tensors(pair)) / self.accumulation
             total += float(loss.detach())
             if not math.isfinite(total):
-                self._diverge(pair)
+                self._diverge(self._first_not_finite(pair))
             self.scaler.scale(loss).backward()
             del loss
         self.scaler.step(self.optimizer)
         self.scaler.update()
+        if not _finite(list(self.model.parameters())):
+            self._diverge(self._gradient_not_finite() or "optimizer.step")
         self.optimizer.zero_grad(set_to_none=True)
         self._losses.append(total)
         self.step += 1
@@ -160,13 +162,25 @@ class TorchTraining:
     def _dropout_seed(self) -> int:
         return (self.spec.seed * 1_000_003 + self.step) % 2**63
 
-    def _diverge(self, pair: Pair) -> None:
-        with _FirstNotFinite() as watch, torch.no_grad(), autocast(self.spec):
-            self.model.loss(*_tensors(pair), watch.mark)
+    def _diverge(self, op: str) -> None:
+        """Back to the last finite parameters. Raises: Diverged."""
         self.optimizer.zero_grad(set_to_none=True)
         with torch.no_grad():
             _copy(list(self.model.parameters()), self._last_finite)
-        raise Diverged(self.step, watch.op or "loss")
+        raise Diverged(self.step, op)
+
+    def _first_not_finite(self, pair: Pair) -> str:
+        """The op of the forward pass whose output is the first that is not finite."""
+        with _FirstNotFinite() as watch, torch.no_grad(), autocast(self.spec):
+            self.model.loss(*_tensors(pair), watch.mark)
+        return watch.op or "loss"
+
+    def _gradient_not_finite(self) -> str:
+        """The parameters whose gradient is the first that is not, in backward's order."""
+        for path, parameter in reversed(list(self.model.named_parameters())):
+            if parameter.grad is not None and not _finite([parameter.grad]):
+                return f"gradient of {path.rpartition('.')[0]}"
+        return ""
 
     # -- telling --------------------------------------------------------------------------------
 
@@ -197,7 +211,7 @@ class TorchTraining:
         held_out_loss = F.cross_entropy(
             logits.flatten(0, -2), targets.flatten(), ignore_index=IGNORED
         )
-        train_loss = float(np.mean(self._losses)) if self._losses else float(held_out_loss)
+        train_loss = float(np.mean(self._losses)) if self._losses else self._next_loss()
         self._losses.clear()
         yield Scalar(step=step, name="epoch", value=self.epoch)
         yield Scalar(step=step, name="train_loss", value=train_loss)
@@ -207,13 +221,19 @@ class TorchTraining:
         if self.spec.precision == "fp16":
             yield Scalar(step=step, name="loss_scale", value=float(self.scaler.get_scale()))
         if isinstance(self.spec, DigitsSpec):
-            probabilities = torch.softmax(logits[:N_SHOWN], dim=-1).numpy()
-            yield quantise(step, "head", "answers", probabilities, low=0.0, high=1.0)
+            probabilities = torch.softmax(logits[:N_SHOWN], dim=-1).nan_to_num(0.0)
+            yield quantise(step, "head", "answers", probabilities.numpy(), low=0.0, high=1.0)
         else:
             yield from self._samples(logits, began)
         self.model.train()
         self._frame_cost_s = time.perf_counter() - began
         self._framed_s = time.perf_counter()
+
+    def _next_loss(self) -> float:
+        """Of the examples that the next update will learn from, before the first of them."""
+        with torch.inference_mode(), autocast(self.spec):
+            losses = [float(self.model.loss(*_tensors(pair))) for pair in self.micro_batches()]
+        return float(np.mean(losses))
 
     def _accuracy(self, logits: torch.Tensor, targets: torch.Tensor) -> float:
         """Share of held-out digits, whole sums, or next characters that are right."""
@@ -243,15 +263,18 @@ class TorchTraining:
         assert isinstance(self.spec, TransformerSpec) and isinstance(self.model, Transformer)
         generator = torch.Generator().manual_seed(self.spec.seed)
         tokens = self.source.held_out.inputs[0].tolist()
+        n_given = len(tokens)
         training = self.model.training
         self.model.eval()
         with torch.inference_mode(), autocast(self.spec):
             for _ in range(SAMPLE_LENGTH):
                 window = torch.tensor([tokens[-self.spec.seq_len :]])
                 probs = torch.softmax(self.model(window)[0, -1].float() / TEMPERATURE, dim=-1)
+                if not _finite([probs]):  # about to diverge: nothing can be drawn
+                    break
                 tokens.append(int(torch.multinomial(probs, 1, generator=generator)))
         self.model.train(training)
-        return "".join(self._vocabulary[t] for t in tokens[-SAMPLE_LENGTH:])
+        return "".join(self._vocabulary[t] for t in tokens[n_given:])
 
     # -- keeping --------------------------------------------------------------------------------
 
@@ -305,6 +328,13 @@ class _FirstNotFinite(TorchDispatchMode):
             if not masked and not bool(torch.isfinite(out).all()):
                 self.op = self._now
         return out
+
+
+def _finite(tensors: list[torch.Tensor]) -> bool:
+    """Whether every number is. The largest magnitude and not a sum, which could overflow itself."""
+    with torch.no_grad():
+        tops = torch._foreach_norm(tensors, math.inf)  # pyright: ignore[reportPrivateImportUsage]
+    return bool(torch.stack(list(tops)).isfinite().all())
 
 
 def _copy(into: list[torch.Tensor], source: list[torch.Tensor]) -> None:
