@@ -131,7 +131,7 @@ def train_memory(spec: TrainSpec, batch_size: int | None = None) -> dict[str, Pr
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TorchStep:
-    """A training step whose bytes are to be predicted, from the second on."""
+    """A training step whose bytes are to be predicted: any but the first, unless that is said."""
 
     shape: MlpShape | TransformerShape
     workload: Train  # of one micro-batch
@@ -139,6 +139,7 @@ class TorchStep:
     fused: bool = True  # the update in one call for each tensor, without temporaries
     accumulation: int = 1  # micro-batches of one update
     keeps_loss: bool = False  # through the update too
+    first: bool = False  # of a run: the optimizer's state comes to life in its update
 
     @property
     def ops(self) -> tuple[Op, ...]:
@@ -259,6 +260,12 @@ def peak_bytes(step: TorchStep) -> Prediction:
         "inputs_bytes": "inputs",
     }
     own = int(highest.highest_bytes - sum(p.value for p in rest))
+    new = "gradients and the new optimizer state"
+    new = (
+        new
+        if step.first and highest.phase == "update"
+        else "activations, gradients and temporaries"
+    )
     terms = " + ".join(str(int(p.value)) for p in rest)
     return Prediction(
         quantity="peak_bytes",
@@ -266,7 +273,7 @@ def peak_bytes(step: TorchStep) -> Prediction:
         inputs=(
             ("highest in", f"{highest.op}, {highest.phase}"),
             *((names[p.quantity], str(int(p.value))) for p in rest),
-            ("activations, gradients and temporaries there", str(own)),
+            (f"{new} there", str(own)),
         ),
         arithmetic=f"{terms} + {own} = {highest.highest_bytes}",
     )
@@ -292,11 +299,12 @@ def step_flops(step: TorchStep) -> dict[str, tuple[int, str]]:
 def _rest(step: TorchStep) -> tuple[Prediction, ...]:
     """What is there before a step begins."""
     ops, dtype = step.ops, step.workload.dtype
-    return (
-        weights_bytes(ops, dtype),
-        state_bytes(step),
-        inputs_bytes(step),
-    )
+    state = state_bytes(step)
+    if step.first:
+        state = replace(
+            state, value=state.value - optimizer_bytes(ops, dtype, step.optimizer).value
+        )
+    return (weights_bytes(ops, dtype), state, inputs_bytes(step))
 
 
 # -- the walk over a step -----------------------------------------------------------------------
@@ -326,6 +334,8 @@ def timeline(step: TorchStep) -> tuple[Moment, ...]:
     temporaries = 0
     if step.optimizer == "adamw" and not step.fused:
         temporaries = _adamw_temporaries(ops) * n_bytes
+    if step.first:
+        held += int(optimizer_bytes(ops, step.workload.dtype, step.optimizer).value)
     moments.append(
         Moment(
             phase="update",

@@ -89,8 +89,10 @@ def transformer_shape(spec: TransformerSpec, vocab_size: int) -> TransformerShap
     )
 
 
-def torch_step(spec: Spec, batch_size: int | None = None) -> TorchStep:
-    """A spec's training step as predictions see it; `batch_size` where it took another."""
+def torch_step(spec: Spec, batch_size: int | None = None, *, first: bool = False) -> TorchStep:
+    """A spec's training step as predictions see it; `batch_size` where it took another, `first`
+    where it is the run's first.
+    """
     assert not isinstance(spec, PlaygroundSpec), "the playground's step is NumPy's"
     mixed = DTYPES[spec.precision] if spec.precision != "fp32" else None
     sequence = isinstance(spec, TransformerSpec)
@@ -104,6 +106,7 @@ def torch_step(spec: Spec, batch_size: int | None = None) -> TorchStep:
         ),
         optimizer=spec.optimizer,
         accumulation=spec.accumulation if sequence else 1,
+        first=first,
     )
 
 
@@ -140,11 +143,13 @@ def ops_of(spec: Spec, batch_size: int | None = None) -> tuple[Op, ...]:
     return expand(torch_step(spec, batch_size).ops)
 
 
-def predictions(spec: Spec, batch_size: int | None = None) -> dict[str, Prediction]:
-    """Predicted bytes of a spec's step by category, from the second step on."""
+def predictions(
+    spec: Spec, batch_size: int | None = None, *, first: bool = False
+) -> dict[str, Prediction]:
+    """Predicted bytes of a spec's step by category; `first` for a run's first step."""
     if isinstance(spec, PlaygroundSpec):
         return train_memory(spec, batch_size)
-    found = step_memory(torch_step(spec, batch_size))
+    found = step_memory(torch_step(spec, batch_size, first=first))
     found.pop("inputs_bytes")  # not on screen: known beforehand, and small
     return found
 

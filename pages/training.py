@@ -2,12 +2,12 @@
 
 import streamlit as st
 
-from components import claims, depths, run_bar, runs, settings
+from components import claims, depths, precisions, run_bar, runs, settings
 from components.theme import measured_step_text
 from components.widgets.training import asks_to_be_polled, training
 from core.compare import compare
 from core.specimens import predictions
-from core.specs import TransformerSpec
+from core.specs import DigitsSpec, TransformerSpec
 
 
 def page() -> None:
@@ -36,6 +36,8 @@ def run(chosen: settings.Settings, *, polled: bool) -> None:
     run_bar.outcome(view)
     training(view, polled=polled)
     memory(view)
+    if isinstance(view.spec, DigitsSpec | TransformerSpec):
+        precisions.measured_here(view.spec)
 
 
 def memory(view: runs.View) -> None:

@@ -29,6 +29,7 @@ from core.texts import ANSWER_LENGTH
 FRAME_EVERY_S = 0.2  # pictures at most so often, and never more than a quarter of the time
 SAMPLE_EVERY_S = 4.0
 SAMPLE_LENGTH = 160
+SAMPLE_WITHIN_S = 2.0  # a large model writes less: while it does, nobody can pause it
 TEMPERATURE = 0.8
 N_SHOWN = 64  # held-out digits, or sums, whose answers are shown
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -74,6 +75,7 @@ class TorchTraining:
         self.model = new_model(spec)
         self.optimizer = new_optimizer(spec, self.model)
         self.scaler = torch.amp.GradScaler("cpu", enabled=spec.precision == "fp16")
+        self.scaler.scale(torch.zeros(()))  # now and not in the first step: it makes its state then
         self.source = source(spec)
         self._vocabulary = text_of(spec).vocabulary if isinstance(spec, TransformerSpec) else ""
         self.step = 0
@@ -259,7 +261,11 @@ class TorchTraining:
             self._sampled_s = time.perf_counter()
 
     def continuation(self) -> str:
-        """Characters the model writes after the first held-out window's, drawn at 0.8."""
+        """Characters the model writes after the first held-out window's, drawn at 0.8.
+
+        Fewer where they take too long, or can no longer be drawn.
+        """
+        until_s = time.perf_counter() + SAMPLE_WITHIN_S
         assert isinstance(self.spec, TransformerSpec) and isinstance(self.model, Transformer)
         generator = torch.Generator().manual_seed(self.spec.seed)
         tokens = self.source.held_out.inputs[0].tolist()
@@ -270,9 +276,11 @@ class TorchTraining:
             for _ in range(SAMPLE_LENGTH):
                 window = torch.tensor([tokens[-self.spec.seq_len :]])
                 probs = torch.softmax(self.model(window)[0, -1].float() / TEMPERATURE, dim=-1)
-                if not _finite([probs]):  # about to diverge: nothing can be drawn
+                if not _finite([probs]):
                     break
                 tokens.append(int(torch.multinomial(probs, 1, generator=generator)))
+                if time.perf_counter() > until_s:
+                    break
         self.model.train(training)
         return "".join(self._vocabulary[t] for t in tokens[n_given:])
 

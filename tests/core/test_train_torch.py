@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 
 from core import texts
+from core.engine import train_torch
 from core.engine.models import IGNORED, Transformer
 from core.engine.train import Diverged, training_of
 from core.engine.train_torch import TorchTraining, new_model
@@ -608,9 +609,17 @@ def test_dropout_is_off_while_a_model_is_looked_at_and_on_while_it_learns():
 def test_a_continuation_is_written_in_the_texts_own_characters_and_the_same_each_time():
     run = trained(PydocsSpec(**TINY, seq_len=16), 5)
     one, other = run.continuation(), run.continuation()
-    assert one == other
-    assert len(one) == 160
+    shorter = min(len(one), len(other))  # on a busy machine one of them may have been cut short
+    assert 0 < shorter <= 160
+    assert one[:shorter] == other[:shorter]
     assert set(one) <= set(texts.python_documentation().vocabulary)
+
+
+def test_a_model_that_writes_slowly_writes_less(monkeypatch: pytest.MonkeyPatch):
+    """A minute of writing would be a minute in which nobody can stop the run."""
+    run = TorchTraining(PydocsSpec(**TINY, seq_len=16))
+    monkeypatch.setattr(train_torch, "SAMPLE_WITHIN_S", 0.0)
+    assert len(run.continuation()) == 1
 
 
 def test_a_text_that_is_removed_while_it_is_learned_does_not_end_the_run(

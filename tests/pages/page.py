@@ -9,7 +9,7 @@ from typing import Any
 from streamlit.testing.v1 import AppTest
 
 from components import runs
-from core.specs import TrainSpec
+from core.specs import Spec
 from core.trace import EVENTS, Recorder, Trace
 
 SHELL = Path(__file__).resolve().parents[2] / "components" / "shell.py"
@@ -21,7 +21,7 @@ class Page:
 
     def __init__(self, kept: Path, link: dict[str, Any]) -> None:
         self.kept = kept
-        self.seen: dict[str, TrainSpec] = {}  # attempts that were looked at
+        self.seen: dict[str, Spec] = {}  # attempts that were looked at
         self.at = AppTest.from_file(str(SHELL), default_timeout=DEADLINE_S)
         self.at.query_params |= link
         self.again()
@@ -32,7 +32,7 @@ class Page:
         assert [e.value for e in self.at.exception] == []
         if self.at.get("bidi_component"):
             header = self.header
-            self.seen[header["run"].split("/")[1]] = TrainSpec.from_json(header["spec"])
+            self.seen[header["run"].split("/")[1]] = Spec.from_json(header["spec"])
         return self
 
     def leave(self) -> None:
@@ -65,17 +65,18 @@ class Page:
 
     @property
     def attempt(self) -> str:
-        return self.at.query_params["run"]
+        """The name of the run that is looked at."""
+        return self.header["run"].split("/")[1]
 
-    def folder(self, spec: TrainSpec) -> Path:
+    def folder(self, spec: Spec) -> Path:
         return self.kept / spec.spec_id / self.attempt
 
-    def run(self, spec: TrainSpec) -> Trace:
+    def run(self, spec: Spec) -> Trace:
         """The run that is looked at, so far."""
         folder = self.folder(spec)
         return Trace.read(folder) if (folder / EVENTS).exists() else Trace()
 
-    def until(self, spec: TrainSpec, true: Callable[[Trace], Any]) -> "Page":
+    def until(self, spec: Spec, true: Callable[[Trace], Any]) -> "Page":
         """Watch the run until something is true of it, then look at the page again."""
         deadline = time.monotonic() + DEADLINE_S
         while not true(self.run(spec)):
@@ -105,7 +106,7 @@ class Page:
         return 4 + int.from_bytes(self._sent[:4], "little")
 
 
-def keep(kept: Path, spec: TrainSpec, attempt: str, events: list[Any]) -> str:
+def keep(kept: Path, spec: Spec, attempt: str, events: list[Any]) -> str:
     """Put a run into the folder of runs; returns its name."""
     recorder = Recorder(kept / spec.spec_id / attempt)
     recorder.write(events)

@@ -385,7 +385,7 @@ def test_a_run_that_broke_off_says_why(visit: Visit, kept: Path, seed: int, stat
 def test_a_worker_that_is_killed_leaves_a_message_and_another_takes_over(visit: Visit, seed: int):
     spec = TrainSpec(seed=seed)
     page = visit(seed=str(seed))
-    page.until(spec, is_paused)
+    page.until(spec, is_paused).press("Step").until(spec, n_recorded(2))
     pid = runs.host().worker_pid
     assert pid
     os.kill(pid, signal.SIGKILL)
