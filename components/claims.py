@@ -13,7 +13,7 @@ def comparisons(items: Sequence[Comparison], *, origin: str, repeats: str) -> No
 
     `origin` says where and when the measurement was made, `repeats` how often, with the spread.
     """
-    with st.grid(min_column_width=180, gap="medium"):
+    with st.grid(min_column_width=165, gap="small"):
         for item in items:
             with st.container(border=True, key=f"claim-{item.quantity.id}"):
                 _number(item)

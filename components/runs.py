@@ -85,6 +85,11 @@ class View:
         steps = self.trace.recorded_steps
         return self.trace.scalars_of(steps[-1]) if steps else {}
 
+    @property
+    def at_first_step(self) -> bool:
+        """Whether those are of the run's first update, before which no optimizer has a state."""
+        return self.trace.recorded_steps[-1:] == [0]
+
 
 def examples_in_step(view: View) -> int:
     """Examples in the latest recorded step's (micro-)batch; the batch size before there is one.

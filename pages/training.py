@@ -48,7 +48,9 @@ def memory(view: runs.View) -> None:
         "the optimizer remembers, and every activation of the batch until backward has used it."
     )
     claims.comparisons(
-        compare(predictions(view.spec, runs.examples_in_step(view)), measured),
+        compare(
+            predictions(view.spec, runs.examples_in_step(view), first=view.at_first_step), measured
+        ),
         origin=view.origin,
         repeats=measured_step_text(measured),
     )
