@@ -1,7 +1,8 @@
 """What one run may take on this machine, and what would fit where it takes more.
 
 Settings: $BOTHWAYS_MAX_RUN_BYTES (default: an eighth of the machine's memory, at most 2 GB) and
-$BOTHWAYS_MAX_STEP_FLOPS (default 4·10¹¹, some seconds of one core).
+$BOTHWAYS_MAX_STEP_FLOPS (default 5·10¹⁰: about half a second of one core, so
+that the ten updates a recorded step takes are not waited for too long).
 """
 
 import dataclasses
@@ -23,7 +24,7 @@ def max_run_bytes() -> int:
 
 def max_step_flops() -> int:
     """Most floating-point operations of one update."""
-    return int(float(os.environ.get("BOTHWAYS_MAX_STEP_FLOPS", 4e11)))
+    return int(float(os.environ.get("BOTHWAYS_MAX_STEP_FLOPS", 5e10)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +80,7 @@ def _smaller(spec: Spec) -> Iterator[tuple[str, Spec]]:
             yield "checkpointing", dataclasses.replace(spec, checkpointing=True)
         if spec.seq_len > 16 and spec.specimen != "addition":
             yield from _halved(spec, "seq_len", least=16)
-        yield from _halved(spec, "d_model", least=2 * spec.n_head)
+        yield from _halved(spec, "d_model", least=16)  # the narrowest choice
     if isinstance(spec, DepthsSpec):
         yield from (("n_layer", spec.at(n)) for n in range(spec.n_layer - 1, 0, -1))
 

@@ -119,7 +119,7 @@ def test_checkpointing_is_seen_to_compute_again(visit: Visit):
 def test_what_does_not_fit_is_refused_with_a_way_out(visit: Visit):
     """The page opens with a sentence and one button, which leads to a run."""
     tab = visit("/training?specimen=addition&seed=5")
-    tab.page.goto(tab.page.url.split("?")[0] + "?specimen=pydocs&n_layer=12&d_model=512&ctx=512")
+    tab.page.goto(tab.page.url.split("?")[0] + "?specimen=pydocs&n_layer=4&batch_t=512&ctx=256")
     fit = tab.page.locator(".st-key-fit button")
     fit.wait_for()
     assert "predicted" in tab.page.get_by_test_id("stAlert").first.inner_text()
