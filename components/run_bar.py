@@ -60,11 +60,13 @@ def outcome(view: View) -> None:
                     f"{ended.message[:1].upper()}{ended.message[1:]}. The picture is the last "
                     "finite one. A smaller learning rate usually helps."
                 )
-                st.button(
+                tried = st.button(
                     f"Try learning rate {rate}",
                     on_click=settings.set_learning_rate,
                     args=(rate, view.spec.specimen),
                 )
+            if tried:
+                st.rerun()  # all of the page: this is a fragment, and the slider stands outside it
         case "failed" | "died":
             message = ended.message if ended else "its process ended without a word"
             st.error(f"This run broke off: {message}. What was recorded is kept.")

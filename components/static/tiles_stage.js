@@ -43,6 +43,8 @@ export class TilesStage {
     this.place = null;
     this.pinned = null;
     this.opened = new Set();
+    this.el.answers.replaceChildren(); // another run's, perhaps another model's
+    delete this.el.answers.dataset.key;
   }
 
   state(recorded, t) { return moment(recorded, t); }
