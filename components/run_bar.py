@@ -12,6 +12,7 @@ from core import limits
 _PRIMARY = {
     "recorded": "Run it here",
     "waiting": "Waiting in line",
+    "opening": "Opening",
     "running": "Pause",
     "paused": "Train",
 }
@@ -28,7 +29,7 @@ def buttons(chosen: Settings, view: View) -> None:
             key="go",
             type="primary",
             icon=":material/pause:" if running else ":material/play_arrow:",
-            disabled=view.state == "waiting",
+            disabled=view.state in ("waiting", "opening"),
             on_click=runs.pause if running else runs.train,
             args=args,
         )

@@ -50,7 +50,9 @@ class View:
 
     @property
     def state(self) -> str:
-        """recorded | waiting | running | paused | finished | stopped | diverged | failed | died."""
+        """recorded | waiting | opening | running | paused, or how it ended: finished | stopped |
+        diverged | failed | died. A run opens by recording a step; then it says whether it waits.
+        """
         if self.attempt is None:
             return "recorded"
         if self.trace.ended:
@@ -60,12 +62,14 @@ class View:
             return "paused"
         if not self.live:
             return "died"
-        return "running" if self.trace.started else "waiting"
+        if paused:
+            return "running"
+        return "opening" if self.trace.started else "waiting"
 
     @property
     def open(self) -> bool:
         """More events may come."""
-        return self.state in ("waiting", "running", "paused")
+        return self.state in ("waiting", "opening", "running", "paused")
 
     @property
     def origin(self) -> str:
@@ -184,10 +188,16 @@ def _explain_missing(attempt: str) -> None:
 
 def read(folder: Path) -> Trace:
     """The trace so far, decoded once for each length it has had."""
-    events = folder / EVENTS
-    if not events.exists():
-        return Trace()
-    return _read(folder, events.stat().st_size, (folder / ARRAYS).stat().st_size)
+    n_event_bytes = _size(folder / EVENTS)
+    return _read(folder, n_event_bytes, _size(folder / ARRAYS)) if n_event_bytes else Trace()
+
+
+def _size(file: Path) -> int:
+    """Bytes; 0 if its writer has not made it yet."""
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 @functools.lru_cache(maxsize=16)
@@ -235,7 +245,7 @@ def show_recording() -> None:
 
 
 def set_pace(settings: Settings, view: View) -> None:
-    if view.live and view.attempt and view.state == "running":
+    if view.live and view.attempt and view.state in ("opening", "running"):
         host().command(settings.spec, view.attempt, "pace", epochs_per_s=settings.epochs_per_s)
 
 

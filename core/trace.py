@@ -34,8 +34,8 @@ class Recorder:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._events = (folder / EVENTS).open("ab", buffering=0)
         self._arrays = (folder / ARRAYS).open("ab", buffering=0)
+        self._events = (folder / EVENTS).open("ab", buffering=0)
         self._arrays_size = self._arrays.tell()
 
     def write(self, events: Iterable[Event]) -> None:

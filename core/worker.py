@@ -116,6 +116,8 @@ class _Run:
                 self._stopped = (command.get("status", "stopped"), why)
             case "pace":
                 self._pace = float(command["epochs_per_s"] or math.inf)
+            case "pause" if self._paused:
+                pass  # a second press: no wish for another step
             case "pause" | "step":
                 self._paused = True
                 self._record()

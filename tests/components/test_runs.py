@@ -9,7 +9,7 @@ from components import runs
 from components.runs import View
 from core.events import Ended, Event, Scalar, Started
 from core.specs import TrainSpec
-from core.trace import Recorder, Trace
+from core.trace import EVENTS, Recorder, Trace
 
 ATTEMPT = "20260101-120000-abcdef"
 STARTED = Started(
@@ -37,7 +37,7 @@ def view(events: Iterable[Event], *, live: bool = True, attempt: str | None = AT
     ("events", "live", "state"),
     [
         ([], True, "waiting"),
-        ([STARTED], True, "running"),
+        ([STARTED], True, "opening"),  # it records its first step, and may be meant to wait then
         ([STARTED, GOES_ON], True, "running"),
         ([STARTED, PAUSED], True, "paused"),
         ([STARTED, PAUSED, GOES_ON], True, "running"),
@@ -108,6 +108,17 @@ def test_examples_are_those_of_the_latest_recorded_step_or_the_batch():
     ]
     assert runs.examples_in_step(view(events)) == 17
     assert runs.examples_in_step(view([])) == TrainSpec().batch_size
+
+
+def test_a_folder_that_its_writer_has_only_begun_reads_as_far_as_it_goes(tmp_path: Path):
+    assert runs.read(tmp_path).events == []
+    (tmp_path / EVENTS).touch()
+    assert runs.read(tmp_path).events == []
+    recorder = Recorder(tmp_path / "other")
+    recorder.write([STARTED])
+    recorder.close()
+    (tmp_path / "other" / EVENTS).rename(tmp_path / EVENTS)
+    assert runs.read(tmp_path).started == STARTED
 
 
 def test_reading_follows_a_folder_that_grows(tmp_path: Path):

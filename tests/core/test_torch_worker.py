@@ -125,3 +125,15 @@ def test_a_torch_run_opens_with_a_step_to_look_into_and_ends_with_one(host: Work
         weights = run.array(step, "blocks.0.mlp.up", "weight")
         after = run.array(step, "blocks.0.mlp.up", "weight_after")
         assert not np.array_equal(weights, after)
+
+
+def test_pausing_a_run_that_is_paused_changes_nothing(host: WorkerHost):
+    """A second press that comes too late is no wish for another step."""
+    spec = AdditionSpec(**TINY, n_steps=5000)
+    attempt = host.submit(spec, paused=True)
+    host.command(spec, attempt, "pause")
+    host.command(spec, attempt, "pause")
+    until(lambda: parked(host, spec, attempt))
+    assert trace(host, spec, attempt).recorded_steps == [0]
+    host.command(spec, attempt, "stop")
+    assert over(host, spec, attempt).recorded_steps == [0]
