@@ -15,7 +15,9 @@ import numpy as np
 SCHEMA = 1
 
 PHASES = ("forward", "loss", "backward", "update")  # of every step; "recompute" lies in backward
+TRIPS = ("prefill", "decode")  # phases of an answer: one pass over the prompt, one for each token
 CATEGORIES = ("weights", "inputs", "optimizer", "activations", "gradients", "temporaries")
+ANSWER_CATEGORIES = ("weights", "inputs", "cache", "temporaries")  # nothing is kept for backward
 
 _ARRAY_TYPES = {"u1": np.uint8, "i1": np.int8, "i4": np.int32, "f4": np.float32, "f8": np.float64}
 _TYPE_CODES = {np.dtype(t): code for code, t in _ARRAY_TYPES.items()}
@@ -90,8 +92,27 @@ class Array:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """A token of an answer: one of the prompt, or one that a trip through the model gave.
+
+    `step` counts trips: 0 is the prefill, whose token is the first new one. Times since the first
+    trip began; of a prompt token none.
+    """
+
+    step: int
+    row: int  # sequence of the batch
+    phase: str  # prompt, or one of TRIPS
+    id: int
+    text: str  # what it adds to the text; empty where a character needs further tokens
+    start_s: float | None = None
+    end_s: float | None = None
+    prob: float | None = None  # of this token in the full softmax at the run's temperature
+    top: list[list[Any]] = field(default_factory=list)  # [id, text, prob] of the likeliest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """Text that the model wrote, after `step` updates."""
+    """Text that the run tells: what the model wrote after `step` updates, or a hash."""
 
     step: int
     name: str
@@ -113,8 +134,8 @@ class Ended:
     advice: dict[str, Any] = field(default_factory=dict)  # settings that would help, if any
 
 
-Event = Started | Span | Memory | Scalar | Array | Sample | Ended
-_TYPES = {t.__name__: t for t in (Started, Span, Memory, Scalar, Array, Sample, Ended)}
+Event = Started | Span | Memory | Scalar | Array | Token | Sample | Ended
+_TYPES = {t.__name__: t for t in (Started, Span, Memory, Scalar, Array, Token, Sample, Ended)}
 
 
 def quantise(

@@ -64,6 +64,7 @@ class TransformerShape:
     norm: str = "layernorm"
     mlp: str = "gelu"
     positions: str = "learned"
+    rope_base: float = 10_000.0  # of RoPE's frequencies
     tied: bool = True  # the head's weight is the token embedding's
     bias: bool = True  # of linear layers and LayerNorm; the head has none
     attention: str = "flash"  # explicit: scores and probabilities are tensors that one can look at

@@ -5,7 +5,7 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 SPECIMENS = ("playground", "digits", "addition", "pydocs", "text")
 
@@ -29,6 +29,11 @@ MAX_D_MODEL = 512
 MAX_CONTEXT = 512
 MAX_STEPS = 20_000
 MAX_SEED = 2**31 - 1
+MAX_PROMPT = 50_000  # characters
+MAX_NEW_TOKENS = 1024
+MAX_ANSWER_CONTEXT = 8192
+MODEL = re.compile(r"[a-z0-9]{2,20}|[0-9a-f]{16}/\d{8}-\d{6}-[0-9a-f]{6}")
+WEIGHT_FORMATS = ("fp32", "bf16", "int8", "int4", "file")  # file: as the model's own file has it
 
 
 def _require(ok: bool, what: str, value: object, rule: str, remedy: str) -> None:
@@ -66,32 +71,48 @@ def _require_number(what: str, value: object, low: float, high: float) -> None:
     )
 
 
+def _require_bool(what: str, value: object) -> None:
+    _require(isinstance(value, bool), what, value, "is neither true nor false", "choose one")
+
+
+def _require_model(what: str, value: object) -> None:
+    _require(
+        isinstance(value, str) and MODEL.fullmatch(value) is not None,
+        what,
+        value,
+        "is not the name of a model",
+        "choose smollm2, or a run by spec_id/attempt",
+    )
+
+
+def _require_text(what: str, value: object, *, empty: bool = False) -> None:
+    _require(isinstance(value, str), what, value, "is not a text", "write one")
+    assert isinstance(value, str)
+    _require(empty or bool(value), what, value, "is empty", "write at least one character")
+    if len(value) > MAX_PROMPT:
+        raise ValueError(
+            f"{what} has {len(value):,} characters, more than {MAX_PROMPT:,}; shorten it"
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spec:
-    """What every training run is told; a specimen adds its own fields and defaults.
+class RunSpec:
+    """What every run is told, be it of training or of inference.
 
     Raises: ValueError naming the field, its value, the rule and a remedy.
     """
 
-    specimen: ClassVar[str]  # what is trained
-
-    optimizer: str
-    learning_rate: float
-    batch_size: int  # examples per update
-    precision: str  # of the numbers the run computes with
-    seed: int = 1  # draws data, weights and order from one stream
+    purpose: ClassVar[str]  # train or generate
+    specimen: ClassVar[str]  # what is trained, or how it is used
 
     def __post_init__(self) -> None:
-        _require_one_of("optimizer", self.optimizer, OPTIMIZERS)
-        _require_number("learning_rate", self.learning_rate, 1e-6, 10)
-        _require_whole("seed", self.seed, 0, MAX_SEED)
         self._check()
         for field in dataclasses.fields(self):  # 1 and 1.0 are one setting and have one spec_id
             if field.type in ("float", float):
                 object.__setattr__(self, field.name, float(getattr(self, field.name)))
 
     def _check(self) -> None:
-        """The specimen's own rules."""
+        """Its own rules."""
 
     @property
     def differences(self) -> dict[str, Any]:
@@ -110,21 +131,23 @@ class Spec:
     @property
     def spec_id(self) -> str:
         """Hash of the settings that differ from the defaults: a new field leaves old ids alone."""
-        text = json.dumps({"train": self.differences}, sort_keys=True, separators=(",", ":"))
+        text = json.dumps({self.purpose: self.differences}, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @classmethod
-    def from_json(cls, record: dict[str, Any]) -> "Spec":
+    def from_json(cls, record: dict[str, Any]) -> Self:
         """The spec of any specimen; the playground's where none is named.
 
-        Raises: ValueError for a field that does not exist or a value out of range.
+        Raises: ValueError for a field that does not exist or a value out of range, and for a
+        specimen that is not one of this class.
         """
         _require(
             isinstance(record, dict), "settings", record, "is not an object", "give its fields"
         )
         specimen = record.get("specimen", "playground")
-        _require_one_of("specimen", specimen, tuple(SPEC_KINDS))
-        kind = SPEC_KINDS[specimen]
+        kinds = {name: kind for name, kind in SPEC_KINDS.items() if issubclass(kind, cls)}
+        _require_one_of("specimen", specimen, tuple(kinds))
+        kind = kinds[specimen]
         known = {f.name for f in dataclasses.fields(kind)}
         for name in record:
             _require(
@@ -140,6 +163,25 @@ class Spec:
             if name != "specimen"
         }
         return kind(**values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spec(RunSpec):
+    """What every training run is told; a specimen adds its own fields and defaults."""
+
+    purpose: ClassVar[str] = "train"
+
+    optimizer: str
+    learning_rate: float
+    batch_size: int  # examples per update
+    precision: str  # of the numbers the run computes with
+    seed: int = 1  # draws data, weights and order from one stream
+
+    def __post_init__(self) -> None:
+        _require_one_of("optimizer", self.optimizer, OPTIMIZERS)
+        _require_number("learning_rate", self.learning_rate, 1e-6, 10)
+        _require_whole("seed", self.seed, 0, MAX_SEED)
+        RunSpec.__post_init__(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,13 +289,7 @@ class TransformerSpec(Spec):
         _require_one_of("attention", self.attention, ATTENTIONS)
         _require_whole("seq_len", self.seq_len, 8, MAX_CONTEXT)
         _require_whole("accumulation", self.accumulation, 1, 16)
-        _require(
-            isinstance(self.checkpointing, bool),
-            "checkpointing",
-            self.checkpointing,
-            "is neither true nor false",
-            "choose one",
-        )
+        _require_bool("checkpointing", self.checkpointing)
         _require_number("dropout", self.dropout, 0, 0.5)
         _require_whole("batch_size", self.batch_size, 1, 512)
         _require_one_of("precision", self.precision, MIXED_PRECISIONS)
@@ -334,9 +370,97 @@ class DepthsSpec(TransformerSpec):
         return dataclasses.replace(self, n_layer=depth)
 
 
-SPEC_KINDS: dict[str, type[Spec]] = {
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinetuneSpec(Spec):
+    """A few updates of a pretrained model on a text that it is given, all weights or LoRA."""
+
+    specimen: ClassVar[str] = "finetune"
+
+    model: str = "smollm2"  # name in core.pretrained
+    text: str = (
+        "The water cycle begins when the sun warms the sea. Water rises as vapour, cools, and "
+        "falls as rain or snow. Rivers carry it back to the sea, and the cycle begins again."
+    )
+    seq_len: int = 32  # tokens of the text that an update reads, from its beginning
+    lora_rank: int = 0  # 0: every weight is trained; else rank of each layer's added product
+    optimizer: str = "adamw"
+    learning_rate: float = 1e-5
+    batch_size: int = 1
+    precision: str = "fp32"
+    n_steps: int = 2
+
+    def _check(self) -> None:
+        _require_model("model", self.model)
+        _require_text("text", self.text)
+        _require_whole("seq_len", self.seq_len, 2, MAX_CONTEXT)
+        _require_whole("lora_rank", self.lora_rank, 0, 64)
+        _require_whole("batch_size", self.batch_size, 1, 16)
+        _require_one_of("precision", self.precision, ("fp32", "bf16"))
+        _require_whole("n_steps", self.n_steps, 1, 20)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerateSpec(RunSpec):
+    """One prompt to a model, and the tokens it answers with."""
+
+    purpose: ClassVar[str] = "generate"
+    specimen: ClassVar[str] = "answer"
+
+    model: str = "smollm2"  # name in core.pretrained, a shipped recording's, or spec_id/attempt
+    prompt: str = "The capital of France is"
+    chat: bool = False  # the prompt is a turn, put into the model's chat template
+    history: tuple[str, ...] = ()  # of a chat: earlier turns, the visitor's and the model's
+    max_new_tokens: int = 32
+    weight_format: str = "fp32"
+    cache: bool = True  # keys and values kept; else every token reads the whole text again
+    context: int = 512  # tokens that the cache has room for: prompt and answer
+    batch_size: int = 1  # sequences of the same prompt at once
+    temperature: float = 0.0  # 0: always the likeliest token
+    top_k: int = 0  # draw among so many of the likeliest; 0: among all
+    top_p: float = 1.0  # draw among the fewest whose probabilities reach this sum
+    seed: int = 1
+    threads: int = 1
+    looks: int = 2  # trips opened op by op afterwards: the prefill, then decodes
+
+    def _check(self) -> None:
+        _require_model("model", self.model)
+        _require_text("prompt", self.prompt)
+        _require_bool("chat", self.chat)
+        _require_list("history", self.history, "give the earlier turns")
+        for turn in self.history:
+            _require_text("history", turn, empty=True)
+        _require(
+            self.chat or not self.history,
+            "history",
+            self.history,
+            "belongs to a chat",
+            "set chat, or leave it out",
+        )
+        _require_whole("max_new_tokens", self.max_new_tokens, 1, MAX_NEW_TOKENS)
+        _require_one_of("weight_format", self.weight_format, WEIGHT_FORMATS)
+        _require_bool("cache", self.cache)
+        _require_whole("context", self.context, 8, MAX_ANSWER_CONTEXT)
+        _require_whole("batch_size", self.batch_size, 1, 64)
+        _require_number("temperature", self.temperature, 0, 5)
+        _require_whole("top_k", self.top_k, 0, 1_000_000)
+        _require_number("top_p", self.top_p, 0.001, 1)
+        _require_whole("seed", self.seed, 0, MAX_SEED)
+        _require_whole("threads", self.threads, 1, 256)
+        _require_whole("looks", self.looks, 0, 4)
+
+
+SPEC_KINDS: dict[str, type[RunSpec]] = {
     kind.specimen: kind
-    for kind in (PlaygroundSpec, DigitsSpec, AdditionSpec, PydocsSpec, OwnTextSpec, DepthsSpec)
+    for kind in (
+        PlaygroundSpec,
+        DigitsSpec,
+        AdditionSpec,
+        PydocsSpec,
+        OwnTextSpec,
+        DepthsSpec,
+        FinetuneSpec,
+        GenerateSpec,
+    )
 }
 TrainSpec = PlaygroundSpec
 

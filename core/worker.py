@@ -26,12 +26,10 @@ from typing import Any
 
 import numpy as np
 
-from core.engine.depths import DepthSweep
 from core.engine.step import preload
-from core.engine.train import Diverged, Training, ended, started, training_of
-from core.engine.train_torch import TorchTraining
+from core.engine.train import Diverged, Run, ended, run_of, started
 from core.events import Event, Scalar
-from core.specs import Spec
+from core.specs import RunSpec
 from core.trace import CHECKPOINT, Recorder, close
 
 MAX_RUNNING = 4  # children at once; further runs wait in line
@@ -66,16 +64,16 @@ class _Run:
     def __init__(self, command: dict[str, Any], control: _Control, recorder: Recorder) -> None:
         self._control, self._recorder = control, recorder
         self._folder = Path(command["folder"])
-        self._training = training_of(Spec.from_json(command["spec"]))
+        self._training = run_of(RunSpec.from_json(command["spec"]))
         self._pace = float(command.get("epochs_per_s") or math.inf)
         self._paused = bool(command.get("paused"))
         self._park_after_s = float(command["park_after_s"])
         self._stopped: tuple[str, str] | None = None  # status and message
         self._wanted = False  # others wait for this place: give it back if paused
-        self._frame_step = -1
+        self._framed: object = None
 
     @property
-    def training(self) -> Training | TorchTraining | DepthSweep:
+    def training(self) -> Run:
         return self._training
 
     def _write(self, events: Iterable[Event]) -> None:
@@ -85,8 +83,8 @@ class _Run:
         return Scalar(step=self._training.step, name="paused", value=float(self._paused))
 
     def _frame(self) -> None:
-        if self._frame_step != self._training.step:
-            self._frame_step = self._training.step
+        if self._framed != self._training.moment:
+            self._framed = self._training.moment
             self._write(self._training.frame())
 
     def open(self, command: dict[str, Any]) -> None:
@@ -163,6 +161,7 @@ class _Run:
             due = max(due + 1 / self._pace, time.monotonic() - 0.1)
             if time.monotonic() > deadline:
                 return "stopped", f"the time limit of {MAX_RUN_S} s was reached"
+        self._training.keep(self._folder)
         return "finished", self._training.summary
 
     def _park(self) -> None:

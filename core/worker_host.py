@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from core.specs import Spec
+from core.specs import RunSpec
 from core.trace import CHECKPOINT, close
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -55,7 +55,7 @@ class WorkerHost:
 
     # -- asked by pages -------------------------------------------------------------------------
 
-    def folder(self, spec: Spec, attempt: str) -> Path | None:
+    def folder(self, spec: RunSpec, attempt: str) -> Path | None:
         """The run folder of an attempt of this spec, if it is kept; None for a malformed name."""
         if not ATTEMPT.fullmatch(attempt):
             return None
@@ -66,14 +66,14 @@ class WorkerHost:
         with self._lock:
             return attempt in self._live
 
-    def live_attempt(self, spec: Spec) -> str | None:
+    def live_attempt(self, spec: RunSpec) -> str | None:
         """The attempt of this spec that a second submit would join."""
         with self._lock:
             # A run whose folder somebody removed still computes, but nobody can see it.
             joinable = (a for a, f in self._live.items() if a not in self._stopping and f.is_dir())
             return next((a for a in joinable if self._live[a].parent.name == spec.spec_id), None)
 
-    def latest_attempt(self, spec: Spec) -> str | None:
+    def latest_attempt(self, spec: RunSpec) -> str | None:
         """The newest attempt of this spec that is kept; names begin with the time."""
         folder = self._runs / spec.spec_id
         names = [p.name for p in folder.iterdir()] if folder.is_dir() else []
@@ -90,7 +90,7 @@ class WorkerHost:
 
     def submit(
         self,
-        spec: Spec,
+        spec: RunSpec,
         *,
         paused: bool = False,
         epochs_per_s: float = math.inf,
@@ -115,7 +115,9 @@ class WorkerHost:
             self.touch(attempt)
             return attempt
 
-    def command(self, spec: Spec, attempt: str, do: str, *, epochs_per_s: float = math.inf) -> None:
+    def command(
+        self, spec: RunSpec, attempt: str, do: str, *, epochs_per_s: float = math.inf
+    ) -> None:
         """pause | resume | step | stop | pace; a parked run is taken up again first.
 
         Does nothing to an attempt that has ended, or never was.
@@ -184,14 +186,14 @@ class WorkerHost:
             self._stopping.add(attempt)
             self._send({"do": "stop", "attempt": attempt, "why": "its visitor started other runs"})
 
-    def _start_run(self, spec: Spec, attempt: str, *, paused: bool, epochs_per_s: float) -> None:
+    def _start_run(self, spec: RunSpec, attempt: str, *, paused: bool, epochs_per_s: float) -> None:
         folder = self._runs / spec.spec_id / attempt
         folder.mkdir(parents=True, exist_ok=True)
         self._live[attempt] = folder
         self.touch(attempt)
         self._send(self._record(spec, attempt, epochs_per_s) | {"do": "submit", "paused": paused})
 
-    def _record(self, spec: Spec, attempt: str, epochs_per_s: float) -> dict[str, object]:
+    def _record(self, spec: RunSpec, attempt: str, epochs_per_s: float) -> dict[str, object]:
         """All that a process needs to take a run up: any command may find it parked."""
         return {
             "attempt": attempt,

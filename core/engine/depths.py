@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -32,6 +33,11 @@ class DepthSweep:
         return f"{self.step} depths"
 
     @property
+    def moment(self) -> int:
+        """Changes whenever there is something new to tell."""
+        return self.step
+
+    @property
     def done(self) -> bool:
         return self.step >= len(self.spec.depths)
 
@@ -58,6 +64,9 @@ class DepthSweep:
     def frame(self) -> Iterator[Event]:
         yield from self._latest
         self._latest = []
+
+    def keep(self, folder: Path) -> None:
+        """Nothing but what it has told."""
 
     def checkpoint(self) -> dict[str, np.ndarray]:
         return {"step": np.array(self.step)}

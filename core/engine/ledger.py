@@ -30,9 +30,14 @@ class Ledger(TorchDispatchMode):
     through the ledger's own hooks, so it must surround forward and backward.
     """
 
-    def __init__(self, **categories: Iterable[torch.Tensor]) -> None:
-        """Categories of tensors that exist already, as in `weights=model.parameters()`."""
+    def __init__(
+        self, names: tuple[str, ...] = CATEGORIES, **categories: Iterable[torch.Tensor]
+    ) -> None:
+        """Categories of tensors that exist already, as in `weights=model.parameters()`; `names`
+        of all that there may be.
+        """
         super().__init__()
+        self._names = names
         self._known = {name: list(tensors) for name, tensors in categories.items()}
         self._category: dict[int, str] = {}  # record -> category; absent: temporary
         self._size: dict[int, int] = {}  # record -> bytes
@@ -72,6 +77,8 @@ class Ledger(TorchDispatchMode):
         for category, tensors in self._known.items():
             self.classify(tensors, category)
         for parameter in self._known.get("weights", ()):
+            if not parameter.requires_grad:
+                continue
             self._hooks.append(
                 parameter.register_post_accumulate_grad_hook(
                     lambda p: self.classify([p.grad], "gradients")
@@ -132,7 +139,7 @@ class Ledger(TorchDispatchMode):
         Within one dispatched operation what is born counts before what dies: an old value is there
         until the new one is, so that the highest sum is the allocator's own peak.
         """
-        held: dict[str, int] = dict.fromkeys(CATEGORIES, 0)
+        held: dict[str, int] = dict.fromkeys(self._names, 0)
         samples: list[tuple[str, str, dict[str, int]]] = []
         for phase, op, born, died in self._log:
             for records, sign in ((born, 1), (died, -1)):

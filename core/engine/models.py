@@ -82,7 +82,7 @@ class Transformer(nn.Module):
         rotation = mask_TS = None
         if shape.positions == "rope":
             mark("rope")
-            rotation = rope_angles(seq_len, shape.d_head)
+            rotation = rope_angles(seq_len, shape.d_head, shape.rope_base)
         if shape.attention == "explicit":
             mark("mask")
             mask_TS = torch.ones(seq_len, seq_len, dtype=torch.bool).triu_(1)
@@ -256,13 +256,15 @@ def _norm(shape: TransformerShape) -> nn.Module:
 # -- positions ----------------------------------------------------------------------------------
 
 
-def rope_angles(seq_len: int, d_head: int) -> tuple[torch.Tensor, torch.Tensor]:
+def rope_angles(
+    seq_len: int, d_head: int, base: float = ROPE_BASE
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Cosines and sines of position × base^(-2r / d_head), shape (T, 1, R), in the format of the
     queries: that of autocast where it is on.
 
     Source: Su et al. 2021 (RoFormer), pairs (r, r + d_head / 2) as in Hugging Face's Llama.
     """
-    frequency_R = ROPE_BASE ** (torch.arange(0, d_head, 2) / -d_head)
+    frequency_R = base ** (torch.arange(0, d_head, 2) / -d_head)
     angle_T1R = torch.outer(torch.arange(seq_len), frequency_R)[:, None]
     dtype = torch.get_default_dtype()
     if torch.is_autocast_enabled("cpu"):

@@ -3,7 +3,8 @@
 import math
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 
@@ -12,16 +13,20 @@ from core.engine.playground import Network, Optimizer, batches
 from core.events import Array, Ended, Event, Scalar, Started, quantise
 from core.machines import code_version, host
 from core.shapes import MlpShape
-from core.specs import DepthsSpec, PlaygroundSpec, Spec, TrainSpec
+from core.specs import DepthsSpec, GenerateSpec, PlaygroundSpec, RunSpec, Spec, TrainSpec
 from core.units import DTYPES
 
 if TYPE_CHECKING:
+    from core.engine.answer import Answer
     from core.engine.depths import DepthSweep
     from core.engine.train_torch import TorchTraining
 
 OUTPUT_GRID = 48  # cells a side of the output's picture
 NEURON_GRID = 16  # cells a side of a neuron's picture
 DENSE_EPOCHS = 100  # every epoch is kept up to here, then one in every hundredth of the run so far
+
+
+Run = Union["Training", "TorchTraining", "DepthSweep", "Answer"]
 
 
 class Diverged(Exception):
@@ -59,6 +64,11 @@ class Training:
         self._last_finite = self.network.params.copy()
 
     # -- driving --------------------------------------------------------------------------------
+
+    @property
+    def moment(self) -> int:
+        """Changes whenever there is something new to tell."""
+        return self.step
 
     @property
     def done(self) -> bool:
@@ -169,6 +179,9 @@ class Training:
 
     # -- keeping --------------------------------------------------------------------------------
 
+    def keep(self, folder: Path) -> None:
+        """Nothing but what it has told."""
+
     def checkpoint(self) -> dict[str, np.ndarray]:
         """Everything that `restore` needs to go on with the same bits."""
         return {
@@ -188,8 +201,18 @@ class Training:
         self.epoch = self._next[0]
 
 
-def training_of(spec: Spec) -> "Training | TorchTraining | DepthSweep":
+def run_of(spec: RunSpec) -> "Run":
     """The run of any spec."""
+    if isinstance(spec, GenerateSpec):
+        from core.engine.answer import Answer
+
+        return Answer(spec)
+    assert isinstance(spec, Spec)
+    return training_of(spec)
+
+
+def training_of(spec: Spec) -> "Training | TorchTraining | DepthSweep":
+    """The run of a spec that trains."""
     if isinstance(spec, PlaygroundSpec):
         return Training(spec)
     # Here and not above: the torch runs know this module.
@@ -199,7 +222,7 @@ def training_of(spec: Spec) -> "Training | TorchTraining | DepthSweep":
     return DepthSweep(spec) if isinstance(spec, DepthsSpec) else TorchTraining(spec)
 
 
-def started(spec: Spec, attempt: str) -> Started:
+def started(spec: RunSpec, attempt: str) -> Started:
     return Started(
         spec_id=spec.spec_id,
         attempt=attempt,
@@ -239,15 +262,15 @@ def frames_and_steps(
     yield from run.frame()
 
 
-def advice(spec: Spec) -> dict[str, Any]:
+def advice(spec: RunSpec) -> dict[str, Any]:
     """The setting that most likely ends divergence."""
-    return {"learning_rate": spec.learning_rate / 10}
+    return {"learning_rate": spec.learning_rate / 10} if isinstance(spec, Spec) else {}
 
 
 def ended(
     status: str,
     message: str,
-    run: "Training | TorchTraining | DepthSweep | None",
+    run: "Run | None",
     began: tuple[float, float],
 ) -> Ended:
     """`began`: perf_counter and process_time when the run began, seconds."""

@@ -9,12 +9,14 @@ import copy
 import math
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from core.engine import weights
 from core.engine.data import DigitsSource, Pair, source
 from core.engine.model_step import Ready, recorded_step_of
 from core.engine.models import IGNORED, Classifier, Transformer
@@ -108,6 +110,11 @@ class TorchTraining:
         if isinstance(self.spec, TransformerSpec) and not isinstance(self.spec, AdditionSpec):
             per_step *= self.spec.seq_len
         return self.step * per_step / self.source.n_train
+
+    @property
+    def moment(self) -> int:
+        """Changes whenever there is something new to tell."""
+        return self.step
 
     @property
     def done(self) -> bool:
@@ -285,6 +292,11 @@ class TorchTraining:
         return "".join(self._vocabulary[t] for t in tokens[n_given:])
 
     # -- keeping --------------------------------------------------------------------------------
+
+    def keep(self, folder: Path) -> None:
+        """The finished model's weights, where it is one that can be asked. Raises: OSError."""
+        if isinstance(self.model, Transformer):
+            weights.save_run(folder, self.model)
 
     def checkpoint(self) -> dict[str, np.ndarray]:
         """Everything that `restore` needs to go on with the same bits."""

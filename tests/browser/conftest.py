@@ -2,14 +2,17 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.browser import chromium
 from tests.browser.page import DESKTOP, Training
 from tests.browser.server import Server, serve
+
+# The largest update that a page lets a visitor try: small enough not to be waited for.
+LIMITS = {"BOTHWAYS_MAX_STEP_FLOPS": "3e9"}
 
 
 @pytest.fixture(scope="module")  # not longer: its event loop would run in other modules' tests
@@ -30,37 +33,107 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def server(runs: Path) -> Iterator[Server]:
-    with serve("app.py", runs) as server:
+    with serve("app.py", runs, variables=LIMITS) as server:
         yield server
+
+
+class Tabs:
+    """The tabs of a module's tests. A closed one is used again: the code of the page is compiled
+    in it, so that the next visit is on the screen in half the time."""
+
+    def __init__(self, browser: Browser) -> None:
+        self._context = browser.new_context()
+        self._free: list[Page] = []
+        self.shared: dict[str, Training] = {}  # those of `look`, by what opened them
+
+    def new(
+        self,
+        url: str,
+        allowed: tuple[str, ...] = (),
+        viewport: dict[str, int] = DESKTOP,
+        color_scheme: Literal["light", "dark"] = "light",
+        reduced_motion: Literal["reduce", "no-preference"] = "no-preference",
+    ) -> Training:
+        page = self._free.pop() if self._free else self._context.new_page()
+        page.set_viewport_size(viewport)  # type: ignore[arg-type]
+        page.emulate_media(color_scheme=color_scheme, reduced_motion=reduced_motion)
+        page.mouse.move(0, 0)
+        return Training(page, url, allowed)
+
+    def close(self, tab: Training, *, for_good: bool) -> None:
+        """Leave nothing to the next visitor but compiled code."""
+        if for_good:
+            tab.page.close()
+        if not tab.page.is_closed():
+            if tab.page.url.startswith("http"):
+                tab.page.evaluate("(localStorage.clear(), sessionStorage.clear())")
+            tab.leave()
+            tab.traffic.close()
+            self._free.append(tab.page)
+
+
+@pytest.fixture(scope="module")
+def tabs(browser: Browser) -> Tabs:
+    return Tabs(browser)
+
+
+def assert_quiet(tabs: list[Training]) -> None:
+    """No tab has complained or called out. What it said is said once."""
+    complaints = [text for tab in tabs for text in tab.traffic.complaints]
+    foreign = [url for tab in tabs for url in tab.traffic.foreign]
+    for tab in tabs:
+        tab.traffic.complaints.clear()
+        tab.traffic.requests.clear()
+    assert complaints == []
+    assert foreign == []
 
 
 Visit = Callable[..., Training]
 
 
 @pytest.fixture
-def visit(browser: Browser, server: Server) -> Iterator[Visit]:
+def visit(request: pytest.FixtureRequest, tabs: Tabs, server: Server) -> Iterator[Visit]:
     """Opens a link as a new visitor; at the end of the test no tab has complained or called out.
 
     `at`: another server than the common one. `allowed`: patterns of complaints that the test
-    provokes. The rest is for the browser's context: viewport, color_scheme, reduced_motion.
+    provokes. `drawn`: whether the page will have a picture to wait for. The rest is the browser's:
+    viewport, color_scheme, reduced_motion.
     """
-    contexts: list[BrowserContext] = []
-    tabs: list[Training] = []
+    opened: list[Training] = []
+    n_failed = request.session.testsfailed
 
     def visit(
-        link: str = "/training",
-        *,
-        at: str = server.url,
-        allowed: tuple[str, ...] = (),
-        viewport: dict[str, int] = DESKTOP,
-        **options: Any,
+        link: str = "/training", *, at: str = server.url, drawn: bool = True, **options: Any
     ) -> Training:
-        contexts.append(browser.new_context(viewport=viewport, **options))
-        tabs.append(Training(contexts[-1].new_page(), at, allowed))
-        return tabs[-1].open(link)
+        opened.append(tabs.new(at, **options))
+        return opened[-1].open(link) if drawn else opened[-1].go(link)
 
     yield visit
-    for context in contexts:
-        context.close()
-    assert [text for tab in tabs for text in tab.traffic.complaints] == []
-    assert [url for tab in tabs for url in tab.traffic.foreign] == []
+    for tab in opened:
+        tabs.close(tab, for_good=request.session.testsfailed > n_failed)
+    assert_quiet(opened)
+
+
+@pytest.fixture
+def look(request: pytest.FixtureRequest, tabs: Tabs, server: Server) -> Iterator[Visit]:
+    """Like `visit`, but opens each link once a module: for tests that change no setting and no run.
+
+    Every test finds the tab like newly opened, held at the first moment of its step.
+    """
+    used: dict[str, Training] = {}
+    n_failed = request.session.testsfailed
+
+    def look(link: str = "/training", **options: Any) -> Training:
+        key = f"{link} {options}"
+        used[key] = tabs.shared.pop(key, None) or tabs.new(server.url, **options).open(link)
+        used[key].until("m.recorded")
+        return used[key].settled().afresh()
+
+    yield look
+    for key, tab in used.items():
+        if request.session.testsfailed > n_failed:
+            tabs.close(tab, for_good=True)
+        else:
+            tab.hold()
+            tabs.shared[key] = tab
+    assert_quiet([*used.values()])

@@ -10,7 +10,15 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from playwright.sync_api import ConsoleMessage, Locator, Page, Request, TimeoutError, WebSocket
+from playwright.sync_api import (
+    ConsoleMessage,
+    Error,
+    Locator,
+    Page,
+    Request,
+    TimeoutError,
+    WebSocket,
+)
 
 WITHIN_S = 60  # how long a busy machine may take; nothing here is measured by it
 
@@ -19,6 +27,9 @@ PHONE = {"width": 390, "height": 844}
 
 # Streamlit's front end looks for its server under the path of a deep link before it looks at /.
 HARMLESS = r"404 .*/training/_stcore/(health|host-config)$"
+
+# What the first button is called when a press on it trains: not while it pauses, waits or opens.
+TRAINS = re.compile("Run it here|Train")
 
 _ASK = """async (root, arg) => {
   const load = (name) => import(new URL(`./app/static/${name}.js`, document.baseURI));
@@ -36,10 +47,23 @@ class Traffic:
         self.complaints: list[str] = []
         self.requests: list[str] = []
         self.n_frames_sent = 0  # over web sockets
-        page.on("console", self._said)
-        page.on("pageerror", lambda error: self._complain(f"uncaught {error}"))
-        page.on("request", self._asked)
-        page.on("websocket", self._opened)
+        self._page = page
+        self._listeners: dict[Any, Callable[[Any], None]] = {
+            "console": self._said,
+            "pageerror": self._threw,
+            "request": self._asked,
+            "websocket": self._opened,
+        }
+        for event, listener in self._listeners.items():
+            page.on(event, listener)
+
+    def close(self) -> None:
+        """Listen no more: from here on the page is somebody else's."""
+        for event, listener in self._listeners.items():
+            self._page.remove_listener(event, listener)
+
+    def _threw(self, error: Error) -> None:
+        self._complain(f"uncaught {error}")
 
     def _said(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):
@@ -81,8 +105,16 @@ class Training:
 
     def open(self, link: str = "/training") -> "Training":
         """Follow a link within the dashboard, until the network is drawn."""
+        return self.go(link).drawn()
+
+    def go(self, link: str) -> "Training":
+        """Follow a link to a page that may have nothing to draw."""
         self.page.goto(self._url + link)
-        return self.drawn()
+        return self
+
+    def leave(self) -> None:
+        """End the visit; the server hears of it at once."""
+        self.page.goto("about:blank")
 
     def reload(self) -> "Training":
         self.page.reload()
@@ -100,6 +132,24 @@ class Training:
         )
         return self
 
+    def afresh(self) -> "Training":
+        """Like newly opened, but held at the first moment of its step: whatever was played, opened,
+        pinned, focused or pointed at before."""
+        self.page.mouse.move(0, 0)
+        self.hold()
+        self.ask("""(() => {
+          root.getRootNode().activeElement?.blur();
+          document.activeElement?.blur();
+          document.querySelector("[data-testid=stMain]").scrollTop = 0;
+          m.el.help.hidden = true;
+          m.lossHover = null;
+          m.stage.forget();
+          m.el.steps.value = m.header.show_step ?? m.trace.recorded.at(-1).step;
+          m.el.steps.dispatchEvent(new Event("change"));
+        })()""")
+        self.seek(0)
+        return self
+
     # -- asking ---------------------------------------------------------------------------------
 
     def ask(self, js: str, arg: Any = None) -> Any:
@@ -109,9 +159,11 @@ class Training:
             shown = self.page.locator("body").inner_text()[:2000]
             raise AssertionError(f"no widget on the page, which says:\n{shown}") from why
 
-    def until(self, js: str, arg: Any = None) -> Any:
+    def until(self, js: str, arg: Any = None, within_s: float = WITHIN_S) -> Any:
         """Wait until an expression holds; returns it. Raises: AssertionError with what is seen."""
-        return until(lambda: self.ask(js, arg), lambda: f"{js} of {self.seen()}", page=self.page)
+        return until(
+            lambda: self.ask(js, arg), lambda: f"{js} of {self.seen()}", self.page, within_s
+        )
 
     def seen(self) -> dict[str, Any]:
         """What the tab shows, in words, for messages."""
@@ -133,6 +185,27 @@ class Training:
 
     def press(self, name: str) -> None:
         self.button(name).click()
+
+    def train(self) -> "Training":
+        """Press the first button as soon as it trains, and wait until frames come in."""
+        self.page.locator(".st-key-go button:enabled", has_text=TRAINS).click()
+        self.until("m.source && !m.trace.paused && m.trace.frames.length > 5")
+        self.button("Pause").wait_for()
+        return self
+
+    def pause(self) -> "Training":
+        """Pause the run, and hold the step that it recorded."""
+        self.press("Pause")
+        self.until("m.trace.paused && m.view.mode === 'step'")
+        self.button("Train").wait_for()
+        self.hold()
+        return self
+
+    def stop(self) -> None:
+        """End the run before its time."""
+        self.press("Stop")
+        self.until("m.trace.ended?.status === 'stopped'")
+        self.button("Train again").wait_for()
 
     def hold(self) -> None:
         """Nothing moves by itself any more."""
@@ -160,15 +233,18 @@ class Training:
 
 
 def until(
-    true: Callable[[], Any], why: Callable[[], object] = lambda: "", page: Page | None = None
+    true: Callable[[], Any],
+    why: Callable[[], object] = lambda: "",
+    page: Page | None = None,
+    within_s: float = WITHIN_S,
 ) -> Any:
     """Wait until something holds; returns it. `page`: whose events are to go on meanwhile."""
-    deadline = time.monotonic() + WITHIN_S
+    deadline = time.monotonic() + within_s
     while True:
         if found := true():
             return found
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {WITHIN_S} s: {why()}")
+            raise AssertionError(f"not within {within_s} s: {why()}")
         if page is not None:
             page.wait_for_timeout(40)
         else:

@@ -9,9 +9,10 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 STREAMLIT = Path(sys.executable).parent / "streamlit"
@@ -37,11 +38,15 @@ class Server:
 
 @contextlib.contextmanager
 def serve(
-    entry: str, runs_folder: Path, port: int | None = None, options: tuple[str, ...] = ()
+    entry: str,
+    runs_folder: Path,
+    port: int | None = None,
+    options: tuple[str, ...] = (),
+    variables: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[Server]:
     """`streamlit run ENTRY` on a free port, from healthy to gone.
 
-    `options`: further flags, as in ("--theme.base", "dark"). Runs as a visitor would start it: from
+    `options`: further flags, as in ("--theme.base", "dark"). `variables`: of its environment. Runs as a visitor would start it: from
     the root of the project, with nothing put on Python's path.
 
     Raises: AssertionError with the server's own words if it ends or does not become healthy.
@@ -50,7 +55,7 @@ def serve(
     runs_folder.mkdir(parents=True, exist_ok=True)
     log = runs_folder.with_name(f"{runs_folder.name}-server-{port}.log")
     env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    env["BOTHWAYS_RUNS"] = str(runs_folder)
+    env |= {"BOTHWAYS_RUNS": str(runs_folder), **variables}
     flags = {
         "server.port": port,
         "server.address": "127.0.0.1",

@@ -8,7 +8,7 @@ import pytest
 
 from core.trace import Trace
 from tests.browser.conftest import Visit
-from tests.browser.page import Training, until
+from tests.browser.page import TRAINS, Training, until
 from tests.browser.server import free_port, serve
 
 pytestmark = pytest.mark.browser
@@ -22,7 +22,7 @@ def test_where_there_is_no_stream_the_page_is_polled(visit: Visit, tmp_path: Pat
             at=server.url,
             allowed=(r"^EventSource's response has a MIME type",),
         )
-        tab.page.locator(".st-key-go button").click()
+        tab.page.locator(".st-key-go button:enabled", has_text=TRAINS).click()
         tab.until("m.header.stream === null && m.trace.frames.length > 20")
         seen = tab.ask("m.trace.frames.length")
         tab.until("m.trace.frames.length > arg", seen)
@@ -31,10 +31,8 @@ def test_where_there_is_no_stream_the_page_is_polled(visit: Visit, tmp_path: Pat
         tab.button("Train").wait_for()
         run = tmp_path / "runs" / tab.ask("m.header.run")
         assert tab.ask("m.view.step") == Trace.read(run).recorded_steps[-1]
-        tab.press("Stop")
-        tab.until("m.trace.ended?.status === 'stopped'")
-        tab.button("Train again").wait_for()
-        tab.page.close()
+        tab.stop()
+        tab.leave()
 
 
 def what(tab: Training) -> list[object]:
@@ -46,44 +44,33 @@ def what(tab: Training) -> list[object]:
     )
 
 
-def test_an_address_gives_the_same_page_after_a_restart(visit: Visit, tmp_path: Path):
+def test_a_server_ends_although_a_run_is_watched_and_the_next_one_shows_all_that_was(
+    visit: Visit, tmp_path: Path
+):
+    """An address gives the same page after a restart, and the run that broke off trains again."""
     port = free_port()
+    gone = ("WebSocket", "ERR_", "in reaching server endpoint", "server is not responding")
     with serve("app.py", tmp_path / "runs", port=port) as server:
-        tab = visit("/training?seed=6&epochs=5000&lr=0.1", at=server.url)
-        tab.page.locator(".st-key-go button").click()
-        tab.until("m.trace.frames.length > 5")
-        tab.press("Stop")
-        tab.until("m.trace.ended")
-        tab.button("Train again").wait_for()
+        tab = visit("/training?seed=6&epochs=5000&lr=0.1", at=server.url, allowed=gone).train()
+        tab.stop()
         before, address = what(tab), tab.page.url.removeprefix(server.url)
-        tab.page.close()
+        tab.train()
+        os.kill(server.pid, signal.SIGTERM)
+        until(lambda: is_gone(server.pid), lambda: server.log.read_text(), tab.page)
+        broken, seen = tab.ask("[m.header.run, m.trace.frames.length]")
     with serve("app.py", tmp_path / "runs", port=port) as server:
         again = visit(address, at=server.url)
         assert what(again) == before
         assert again.button("Train again").is_enabled()
-        again.page.close()
-
-
-def test_a_run_that_is_watched_keeps_no_server_from_ending(visit: Visit, tmp_path: Path):
-    """Nor is it lost: what was recorded is there for the next server, which can train again."""
-    port = free_port()
-    gone = ("WebSocket", "ERR_", "in reaching server endpoint", "server is not responding")
-    with serve("app.py", tmp_path / "runs", port=port) as server:
-        tab = visit("/training?seed=6&epochs=5000", at=server.url, allowed=gone)
-        tab.page.locator(".st-key-go button").click()
-        tab.until("m.trace.frames.length > 5")
-        os.kill(server.pid, signal.SIGTERM)
-        until(lambda: is_gone(server.pid), lambda: server.log.read_text(), tab.page)
-        seen = tab.ask("m.trace.frames.length")
-    with serve("app.py", tmp_path / "runs", port=port):
+        again.leave()
         tab.reload()
         tab.until("m.trace.ended")
+        assert tab.ask("m.header.run") == broken
         assert tab.ask("m.trace.frames.length") >= seen
-        tab.button("Train again").click()
-        tab.until("!m.trace.ended && m.trace.frames.length > 5")
-        tab.press("Stop")
-        tab.until("m.trace.ended")
-        tab.page.close()
+        tab.train()
+        assert tab.ask("m.header.run") != broken
+        tab.stop()
+        tab.leave()
 
 
 def is_gone(pid: int) -> bool:

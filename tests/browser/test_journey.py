@@ -14,10 +14,13 @@ from core.specs import TrainSpec
 from core.trace import Trace
 from core.worker_host import ATTEMPT
 from tests.browser.conftest import Visit
-from tests.browser.page import Training
+from tests.browser.page import PHONE, Training
 from tests.browser.server import Server
 
 pytestmark = pytest.mark.browser
+
+DIGITS = {"specimen": "digits", "epochs_d": 5000}  # these go on for minutes
+ADDITION = {"specimen": "addition", "batch_a": 32, "steps_a": 20000}
 
 seeds = itertools.count(101)  # a spec for each test: runs of the same one would be joined
 
@@ -37,21 +40,6 @@ def attempts(runs: Path, tab: Training) -> list[Path]:
 def folder(runs: Path, tab: Training) -> Path:
     """The run folder that a tab shows."""
     return runs / tab.ask("m.header.run")
-
-
-def start(tab: Training) -> Training:
-    """Press the first button and wait until frames come in."""
-    tab.page.locator(".st-key-go button").click()
-    tab.until("m.source && !m.trace.paused && m.trace.frames.length > 5")
-    tab.button("Pause").wait_for()
-    return tab
-
-
-def pause(tab: Training) -> Training:
-    tab.press("Pause")
-    tab.until("m.trace.paused && m.view.mode === 'step'")
-    tab.button("Train").wait_for()
-    return tab
 
 
 # -- arriving -----------------------------------------------------------------------------------
@@ -92,7 +80,7 @@ def test_a_run_is_seen_to_learn_is_paused_and_stepped(visit: Visit, runs: Path):
     assert first.inner_text().endswith("Run it here")
     tab.ask("(window.painted = new Set(), m.paint = (paint => function () { paint.call(m);"
             " window.painted.add(m.trace.frames.at(-1)?.step); })(m.paint))")  # fmt: skip
-    start(tab)
+    tab.train()
     tab.until("window.painted.size >= 4")
     tab.until("m.trace.frames.at(-1).held_out_accuracy >= 0.95")
     losses = tab.ask("m.trace.frames.map((f) => [f.epoch, f.held_out_loss])")
@@ -100,7 +88,7 @@ def test_a_run_is_seen_to_learn_is_paused_and_stepped(visit: Visit, runs: Path):
     assert epochs == sorted(epochs)
     assert losses[-1][1] < 0.5 * losses[0][1]
 
-    pause(tab)
+    tab.pause()
     trace = Trace.read(folder(runs, tab))
     recorded = trace.recorded_steps
     assert tab.ask("m.view.step") == recorded[-1] > 0
@@ -118,14 +106,13 @@ def test_a_run_is_seen_to_learn_is_paused_and_stepped(visit: Visit, runs: Path):
     assert trace.scalars("epoch")[-1][0] == recorded[-1] + 2  # the update was taken
 
 
-def test_keys_move_the_playhead_by_ops_and_phases_and_ask_the_server_nothing(visit: Visit):
-    tab = visit("/")
+def test_keys_move_the_playhead_by_ops_and_phases_and_ask_the_server_nothing(look: Visit):
+    tab = look()
     recording = shipped(TrainSpec())
     assert recording is not None
     trace, step = Trace.read(recording), tab.ask("m.view.step")
     spans = trace.spans(step)
     phases = [i for i, s in enumerate(spans) if i == 0 or s.phase != spans[i - 1].phase]
-    tab.seek(0)
     tab.page.wait_for_load_state("networkidle")
     asked, sent = len(tab.traffic.requests), tab.traffic.n_frames_sent
 
@@ -160,10 +147,9 @@ def test_keys_move_the_playhead_by_ops_and_phases_and_ask_the_server_nothing(vis
     assert tab.traffic.n_frames_sent == sent
 
 
-def test_a_slow_press_on_pause_pauses(visit: Visit):
+def test_a_slow_press_on_pause_pauses(look: Visit):
     """The button's label must not be drawn anew while a finger is on it."""
-    tab = visit()
-    tab.seek(0)
+    tab = look()
     tab.key("Space")
     tab.until("m.clock.t > 0")
     box = tab.widget.locator("[data-el=play]").bounding_box()
@@ -177,17 +163,15 @@ def test_a_slow_press_on_pause_pauses(visit: Visit):
     assert tab.ask("m.clock.t < m.clock.end")
 
 
-def test_the_canvas_is_as_wide_as_its_box(visit: Visit):
+def test_the_canvas_is_as_wide_as_its_box(look: Visit):
     """Else the picture is squeezed, and the pointer is not where it seems."""
-    for width in (1440, 390):
-        tab = visit(viewport={"width": width, "height": 900})
+    for tab in (look(), look(viewport=PHONE)):
         sizes = tab.ask("[m.el.scene, m.el.ribbon, m.el.loss].map((c) => [c.width, c.clientWidth])")
         assert [drawn - shown for drawn, shown in sizes] == [0, 0, 0]
 
 
-def test_a_press_on_the_ribbon_goes_to_the_moment_under_the_pointer(visit: Visit):
-    tab = visit()
-    tab.hold()
+def test_a_press_on_the_ribbon_goes_to_the_moment_under_the_pointer(look: Visit):
+    tab = look()
     box = tab.widget.locator("canvas[data-el=ribbon]").bounding_box()
     assert box is not None
     share = 0.75
@@ -202,7 +186,7 @@ def test_a_press_on_the_ribbon_goes_to_the_moment_under_the_pointer(visit: Visit
 
 
 def test_a_reload_comes_back_to_the_same_run(visit: Visit):
-    tab = start(visit(link(epochs=5000)))
+    tab = visit(link(epochs=5000)).train()
     run, seen = tab.ask("[m.header.run, m.trace.frames.length]")
     tab.page.wait_for_url(f"**run={run.split('/')[1]}*")
     tab.reload()
@@ -214,11 +198,11 @@ def test_a_reload_comes_back_to_the_same_run(visit: Visit):
 
 def test_two_tabs_of_one_spec_watch_one_run(visit: Visit, runs: Path):
     at = link(epochs=5000)
-    one = start(visit(at))
+    one = visit(at).train()
     other = visit(at)  # another visitor, who knows only the settings
     other.until("m.source && m.trace.frames.length > 5")
     assert other.ask("m.header.run") == one.ask("m.header.run")
-    pause(one)
+    one.pause()
     other.until("m.trace.paused && m.view.mode === 'step'")
     other.button("Train").wait_for()
     other.press("Train")
@@ -232,8 +216,8 @@ def test_two_tabs_of_one_spec_watch_one_run(visit: Visit, runs: Path):
 def test_two_visitors_who_run_the_shipped_settings_share_the_run(visit: Visit, runs: Path):
     one, other = visit("/?pace=10"), visit("/?pace=10")
     before = set(attempts(runs, one))
-    start(one)
-    start(other)
+    one.train()
+    other.train()
     assert other.ask("m.header.run") == one.ask("m.header.run")
     assert len(set(attempts(runs, one)) - before) == 1
     one.press("Stop")
@@ -241,14 +225,12 @@ def test_two_visitors_who_run_the_shipped_settings_share_the_run(visit: Visit, r
 
 
 def test_stop_ends_a_run_and_reset_goes_back_to_the_first_weights(visit: Visit, runs: Path):
-    tab = start(visit(link(epochs=5000)))
+    tab = visit(link(epochs=5000)).train()
     stopped = folder(runs, tab)
     first = tab.ask("[...m.trace.frames[0].arrays.get('head.linear frame_weight').values]")
-    tab.press("Stop")
-    tab.until("m.trace.ended?.status === 'stopped'")
+    tab.stop()
     ended = Trace.read(stopped).ended
     assert ended is not None and ended.status == "stopped" and ended.n_steps > 0
-    tab.button("Train again").wait_for()
     assert tab.button("Stop").is_disabled()
     tab.page.get_by_text("This run ended early").wait_for()
 
@@ -273,40 +255,47 @@ def worker_of(server: Server) -> int:
     raise AssertionError(f"process {server.pid} has no worker")
 
 
-def test_a_worker_that_dies_breaks_the_run_off_and_the_next_one_runs(
+def test_a_worker_that_dies_breaks_its_runs_off_and_the_next_one_runs_them(
     visit: Visit, runs: Path, server: Server
 ):
-    tab = start(visit(link(epochs=5000)))
-    broken, seen = folder(runs, tab), tab.ask("m.trace.frames.length")
+    """Whatever they train; what they recorded stays."""
+    links = [link(epochs=5000), *(link(**settings) for settings in (DIGITS, ADDITION))]
+    tabs = [visit(at).train() for at in links]
+    broken = [folder(runs, tab) for tab in tabs]
+    seen = [tab.ask("m.trace.frames.length") for tab in tabs]
     os.kill(worker_of(server), signal.SIGKILL)
-    tab.page.get_by_text("This run broke off").wait_for()
-    tab.until("m.trace.ended?.status === 'died'")
-    assert tab.ask("m.trace.frames.length") >= seen
-    ended = Trace.read(broken).ended
-    assert ended is not None and ended.status == "died"
+    for tab, run, n_frames in zip(tabs, broken, seen, strict=True):
+        tab.page.get_by_text("This run broke off").wait_for()
+        tab.until("m.trace.ended?.status === 'died'")
+        assert tab.ask("m.trace.frames.length") >= n_frames
+        ended = Trace.read(run).ended
+        assert ended is not None and ended.status == "died"
+        tab.until("m.recorded && m.place")
 
-    tab.press("Train again")
-    tab.until(
-        "m.header.run !== arg && m.trace.frames.length > 5", f"{broken.parent.name}/{broken.name}"
-    )
-    tab.page.get_by_text("This run broke off").wait_for(state="detached")
-    tab.press("Stop")
-    tab.until("m.trace.ended?.status === 'stopped'")
+    for tab, run in zip(tabs, broken, strict=True):
+        tab.train()
+        tab.until("m.header.run !== arg", f"{run.parent.name}/{run.name}")
+        tab.page.get_by_text("This run broke off").wait_for(state="detached")
+        tab.stop()
 
 
-@pytest.mark.parametrize("live", [True, False])
-def test_a_run_folder_that_vanishes_leaves_a_page_that_trains(visit: Visit, runs: Path, live: bool):
-    tab = start(visit(link(epochs=5000), allowed=(r"^404 .*/api/runs/",)))
-    if not live:
-        tab.press("Stop")
-        tab.button("Train again").wait_for()
-    gone = folder(runs, tab)
-    shutil.rmtree(gone)
-    if not live:
-        tab.page.reload()  # a run that has ended asks for nothing more by itself
-    tab.until("m.header.run !== arg && m.trace.frames.length && m.trace.recorded.length",
-              f"{gone.parent.name}/{gone.name}")  # fmt: skip
-    tab.page.locator(".st-key-go button").click()
-    tab.until("m.trace.frames.length > 5")
-    tab.press("Stop")
-    tab.button("Train again").wait_for()
+@pytest.mark.parametrize("settings", [{"epochs": 5000}, ADDITION], ids=["playground", "addition"])
+def test_a_run_folder_that_vanishes_leaves_a_page_that_trains(
+    visit: Visit, runs: Path, settings: dict[str, object]
+):
+    """While the run goes on, while it waits, and when it has ended."""
+    tab = visit(link(**settings), allowed=(r"^404 .*/api/runs/",)).train()
+
+    def vanish() -> str:
+        gone = folder(runs, tab)
+        shutil.rmtree(gone)
+        return f"{gone.parent.name}/{gone.name}"
+
+    another = "m.header.run !== arg && m.trace.frames.length && m.trace.recorded.length"
+    tab.until(another, vanish())
+    tab.train().pause()
+    for _ in ("paused", "ended"):
+        gone = vanish()
+        tab.page.reload()  # it asks for nothing more by itself
+        tab.until(another, gone)
+        tab.train().stop()

@@ -17,7 +17,7 @@ from core.recordings import shipped
 from core.specs import TrainSpec
 from core.trace import Trace
 from tests.browser.conftest import Visit
-from tests.browser.page import Training
+from tests.browser.page import TRAINS, Training
 
 pytestmark = pytest.mark.browser
 
@@ -106,9 +106,8 @@ def theme(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.parametrize("link", [SHIPPED, OTHER], ids=["shipped", "ReLU"])
-def test_the_strips_show_the_recorded_values(visit: Visit, runs: Path, theme: str, link: str):
-    tab = visit(link, color_scheme=theme)
-    tab.until("m.recorded")
+def test_the_strips_show_the_recorded_values(look: Visit, runs: Path, theme: str, link: str):
+    tab = look(link, color_scheme=theme)
     trace, step = trace_of(tab, runs), tab.ask("m.view.step")
     spans, n_cells = trace.spans(step), []
     for span in spans:
@@ -142,8 +141,8 @@ def plane(tab: Training, trace: Trace) -> Iterator[tuple[int, int, int, int]]:
                 yield row, column, math.floor(plot["x"] + x), math.floor(plot["y"] + y)
 
 
-def test_the_plane_shows_the_recorded_shades(visit: Visit, runs: Path, theme: str):
-    tab = visit(SHIPPED, color_scheme=theme)
+def test_the_plane_shows_the_recorded_shades(look: Visit, runs: Path, theme: str):
+    tab = look(SHIPPED, color_scheme=theme)
     tab.seek(0.5)
     trace, c = trace_of(tab, runs), COLOURS[theme]
     frame = tab.ask("m.trace.frameAt(m.view.step).step")
@@ -164,7 +163,7 @@ def test_the_plane_shows_the_recorded_shades(visit: Visit, runs: Path, theme: st
 def test_the_plane_is_not_mirrored(visit: Visit):
     """Behind a learned example lies its own class: exclusive or, flipped, would be all wrong."""
     tab = visit("/training?problem=xor&features=x·y&depth=0&lr=0.3&epochs=20&pace=fastest&seed=8")
-    tab.page.locator(".st-key-go button").click()
+    tab.page.locator(".st-key-go button:enabled", has_text=TRAINS).click()
     tab.until("m.trace.ended?.status === 'finished'")
     tab.hold()
     assert tab.ask("m.trace.frames.at(-1).train_accuracy") > 0.95
@@ -195,9 +194,9 @@ def test_the_plane_is_not_mirrored(visit: Visit):
         assert (y < plot["y"] + plot["size"] / 2) == (up > 0)
 
 
-def test_another_recorded_value_is_another_picture(visit: Visit):
+def test_another_recorded_value_is_another_picture(look: Visit):
     """One number is changed in the browser's trace: its cell has the new colour, no other."""
-    tab = visit(SHIPPED)
+    tab = look(SHIPPED, color_scheme="light")
     tab.during("backward", "loss")
     shown = cells(tab, filled=True)
     changed = next(
@@ -208,15 +207,23 @@ def test_another_recorded_value_is_another_picture(visit: Visit):
     at = [*map(middle, shown)]
     before = pixels(tab, "scene", at)
     value = -0.5 if shown[changed]["value"] > 0 else 0.5
-    tab.ask("(m.recorded.arrays.get('head.act activation').values[3] = arg, m.paint())", value)
+    change = """(() => {
+      const { values } = m.recorded.arrays.get("head.act activation");
+      const was = values[3];
+      values[3] = arg;
+      m.paint();
+      return was;
+    })()"""
+    was = tab.ask(change, value)
     after = pixels(tab, "scene", at)
+    tab.ask(change, was)  # others look at this tab too
     assert near(after[changed], diverging(COLOURS["light"], value))
     assert [i for i, (a, b) in enumerate(zip(before, after, strict=True)) if a != b] == [changed]
 
 
-def test_the_picture_is_a_function_of_the_moment(visit: Visit):
+def test_the_picture_is_a_function_of_the_moment(look: Visit):
     """Whatever was shown in between, a moment looks the same again."""
-    tab = visit(SHIPPED)
+    tab = look(SHIPPED, color_scheme="light")
 
     def picture(moment: float) -> list[str]:
         tab.seek(moment)
@@ -227,8 +234,8 @@ def test_the_picture_is_a_function_of_the_moment(visit: Visit):
     assert picture(0.6) == first
 
 
-def test_the_ribbon_stacks_the_recorded_bytes(visit: Visit, runs: Path, theme: str):
-    tab = visit(SHIPPED, color_scheme=theme)
+def test_the_ribbon_stacks_the_recorded_bytes(look: Visit, runs: Path, theme: str):
+    tab = look(SHIPPED, color_scheme=theme)
     tab.seek(0)
     trace, step = trace_of(tab, runs), tab.ask("m.view.step")
     bands = tab.ask(

