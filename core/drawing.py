@@ -15,3 +15,17 @@ def block(values: np.ndarray) -> np.ndarray:
     for axis in range(max(0, values.ndim - 2), values.ndim):
         values = values.take(evenly(values.shape[axis]), axis=axis)
     return values
+
+
+def shown_ops(ops: list[str], n_layer: int, whole: int = 3) -> set[str]:
+    """Ids of the ops whose values are kept: all of a small model; of a deep one those outside its
+    blocks, each block's output, and every op of `whole` blocks, evenly spread.
+    """
+    if n_layer <= 2 * whole:
+        return set(ops)
+    opened = tuple(f"blocks.{i}." for i in evenly(n_layer, whole).tolist())
+    return {
+        op
+        for op in ops
+        if not op.startswith("blocks.") or op.endswith(".mlp.add") or op.startswith(opened)
+    }

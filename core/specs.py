@@ -34,6 +34,13 @@ MAX_NEW_TOKENS = 1024
 MAX_ANSWER_CONTEXT = 8192
 MODEL = re.compile(r"[a-z0-9]{2,20}|[0-9a-f]{16}/\d{8}-\d{6}-[0-9a-f]{6}")
 WEIGHT_FORMATS = ("fp32", "bf16", "int8", "int4", "file")  # file: as the model's own file has it
+PUBLISHED = ("smollm2",)  # models that have such a file: the keys of core.pretrained.PRETRAINED
+SWEPT: dict[str, tuple[str | int | bool, ...]] = {  # what a sweep of answers varies, and its points
+    "weight_format": WEIGHT_FORMATS,
+    "batch_size": (1, 2, 4, 8, 16, 32),
+    "cache": (True, False),
+    "context": (32, 64, 128, 256, 512, 1024, 2048),
+}
 
 
 def _require(ok: bool, what: str, value: object, rule: str, remedy: str) -> None:
@@ -387,10 +394,12 @@ class FinetuneSpec(Spec):
     learning_rate: float = 1e-5
     batch_size: int = 1
     precision: str = "fp32"
-    n_steps: int = 2
+    n_steps: int = 1
+    threads: int = 1
 
     def _check(self) -> None:
         _require_model("model", self.model)
+        _require_whole("threads", self.threads, 1, 256)
         _require_text("text", self.text)
         _require_whole("seq_len", self.seq_len, 2, MAX_CONTEXT)
         _require_whole("lora_rank", self.lora_rank, 0, 64)
@@ -407,7 +416,7 @@ class GenerateSpec(RunSpec):
     specimen: ClassVar[str] = "answer"
 
     model: str = "smollm2"  # name in core.pretrained, a shipped recording's, or spec_id/attempt
-    prompt: str = "The capital of France is"
+    prompt: str = "The water cycle begins when"
     chat: bool = False  # the prompt is a turn, put into the model's chat template
     history: tuple[str, ...] = ()  # of a chat: earlier turns, the visitor's and the model's
     max_new_tokens: int = 32
@@ -449,6 +458,61 @@ class GenerateSpec(RunSpec):
         _require_whole("looks", self.looks, 0, 4)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerSweepSpec(RunSpec):
+    """Not one answer: the time of a token, and what differs besides, at each value of one setting.
+
+    Every point reads the same text: the prompt, and what the fp32 model writes after it. Over
+    `context` a point is a cache of so many tokens, filled with the prompt over and over.
+    """
+
+    purpose: ClassVar[str] = "generate"
+    specimen: ClassVar[str] = "answers"
+
+    over: str = "weight_format"  # a key of SWEPT
+    model: str = "smollm2"
+    prompt: str = "The water cycle begins when"
+    chat: bool = False
+    history: tuple[str, ...] = ()
+    max_new_tokens: int = 16  # decodes of one measurement; each point is measured several times
+    weight_format: str = "fp32"
+    cache: bool = True
+    context: int = 512
+    batch_size: int = 1
+    threads: int = 1
+
+    def _check(self) -> None:
+        _require_one_of("over", self.over, tuple(SWEPT))
+        self._answer()
+
+    @classmethod
+    def of(cls, spec: "GenerateSpec", over: str, max_new_tokens: int = 16) -> "AnswerSweepSpec":
+        """The answer's settings, one of them varied."""
+        _require_one_of("over", over, tuple(SWEPT))
+        same = {
+            f.name: getattr(spec, f.name)
+            for f in dataclasses.fields(cls)
+            if f.name not in ("over", "max_new_tokens", over)
+        }
+        return cls(over=over, max_new_tokens=max_new_tokens, **same)
+
+    @property
+    def points(self) -> tuple[str | int | bool, ...]:
+        """Values of the setting; a model made for a short context has fewer of them."""
+        has_file = self.over != "weight_format" or self.model in PUBLISHED
+        return tuple(p for p in SWEPT[self.over] if has_file or p != "file")
+
+    def at(self, point: str | int | bool) -> "GenerateSpec":
+        """The answer of one point."""
+        return self._answer(**{self.over: point})
+
+    def _answer(self, **changes: Any) -> "GenerateSpec":
+        same = {
+            f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "over"
+        }
+        return GenerateSpec(**(same | {"looks": 0} | changes))
+
+
 SPEC_KINDS: dict[str, type[RunSpec]] = {
     kind.specimen: kind
     for kind in (
@@ -460,6 +524,7 @@ SPEC_KINDS: dict[str, type[RunSpec]] = {
         DepthsSpec,
         FinetuneSpec,
         GenerateSpec,
+        AnswerSweepSpec,
     )
 }
 TrainSpec = PlaygroundSpec

@@ -263,22 +263,30 @@ def _alphabet() -> dict[int, str]:
 
 
 def _rendered(template: str, turns: Sequence[str]) -> str:
-    """The chat with these turns, the visitor's and the model's alternating, and the answer's
-    beginning. The template comes from a file, so it runs in a sandbox.
+    """The chat with these turns, the visitor's last, and the answer's beginning. The template comes
+    from a file, so it runs in a sandbox.
 
     Source: transformers' `apply_chat_template`, whose environment this is.
     """
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
+    from jinja2 import TemplateError
+    from jinja2.sandbox import ImmutableSandboxedEnvironment  # 0.1 s, and only chats need it
 
     def refuse(message: str) -> None:
-        raise ValueError(f"the chat template refuses these turns: {message}")
+        raise TemplateError(message)
 
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+    roles = ["user", "assistant"] * len(turns)
+    messages = [
+        {"role": role, "content": turn} for role, turn in zip(roles, turns[::-1], strict=False)
+    ][::-1]
     variables: dict[str, Any] = {
-        "messages": [
-            {"role": ("user", "assistant")[i % 2], "content": turn} for i, turn in enumerate(turns)
-        ],
+        "messages": messages,
         "add_generation_prompt": True,
         "raise_exception": refuse,
     }
-    return environment.from_string(template).render(**variables)
+    try:
+        return environment.from_string(template).render(**variables)
+    except TemplateError as why:
+        raise ValueError(
+            f"the chat template of the model does not take these turns ({why}); leave chat off"
+        ) from None

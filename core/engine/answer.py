@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from core import answers, pretrained
-from core.drawing import block, evenly
+from core.drawing import block, evenly, shown_ops
 from core.engine import sampling, weights
 from core.engine.decoder import Decoder, Done
 from core.engine.ledger import Ledger, storage_bytes
@@ -87,7 +87,7 @@ class Answer:
     @property
     def answered(self) -> bool:
         """No further token comes."""
-        full = self.tokens_BS.shape[1] >= self.spec.context
+        full = self.tokens_BS.shape[1] > self.spec.context  # the newest is not read yet
         return self.step >= self.spec.max_new_tokens or all(self._over) or full
 
     @property
@@ -291,8 +291,9 @@ class Answer:
         outputs: list[torch.Tensor] = []
         again(lambda output: outputs.append(output.clone()))
         ids = self.op_ids
+        shown = shown_ops(ids, self.decoder.shape.n_layer)
         for op, output in zip(ids, outputs, strict=True):
-            if op != "rope":  # angles are no values of this text
+            if op in shown and op != "rope":  # angles are no values of this text
                 yield self._shown(step, op, output)
         shape = self.decoder.shape
         turned = "rope" if shape.positions == "rope" else "qkv"

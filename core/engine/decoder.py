@@ -8,6 +8,7 @@ needs no names here.
 Shape suffixes as in core/engine/models.py; M = B × T tokens of a trip, S tokens in the cache.
 """
 
+import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -121,6 +122,22 @@ class Decoder:
                     values_BKSE=cache(),
                 )
             )
+
+    def with_room(self, *, batch_size: int, context: int) -> "Decoder":
+        """The same weights, in the same memory, with a cache of its own."""
+        other = copy.copy(self)
+        other.batch_size, other.context, other.length = batch_size, context, 0
+        other._turns_SR = _turns(self.shape, context) if self._rotates else None
+        size = (batch_size, self.shape.n_kv_head, context, self.shape.d_head)
+        other._layers = [
+            replace(
+                layer,
+                keys_BKSE=torch.zeros(size, dtype=self._cache_dtype),
+                values_BKSE=torch.zeros(size, dtype=self._cache_dtype),
+            )
+            for layer in self._layers
+        ]
+        return other
 
     # -- running --------------------------------------------------------------------------------
 

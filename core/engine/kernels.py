@@ -1,14 +1,20 @@
 """One matrix in one weight format: what it holds, what a product reads, and the product itself.
 
-The vectors stay fp32 or bf16. int8 keeps a scale for each row, int4 a scale and a zero for each
-group of 32 numbers of a row; `file` keeps the blocks of a GGUF file as they are. The packed
-products are private operations of torch: where one is missing, gives wrong numbers or does not take
-a matrix's size, the matrix is dequantised before each product instead, and says so.
+A product with one vector reads every weight once and does little with it, so that its time is that
+of reading, if the weights come in the order in which they lie. Formats with a point and int8 keep
+blocks of rows, each with its columns one after the other, and add up columns times numbers of the
+vector: torch's embedding bag, which fetches ahead of what it adds. int4 is a private product of
+torch, `file` the blocks of a GGUF file as they are. An operation that is missing or wrong on this
+machine, or does not take a matrix's size, is replaced by dequantising before each product, and the
+matrix says so. Measured: docs/LOG.md.
 
-Shape suffixes: N rows (outputs), D columns (inputs), G groups of 32 columns, M vectors at once.
+Shape suffixes: N rows (outputs), D columns (inputs), G groups of 32 columns, M vectors at once,
+K blocks of R rows.
 """
 
+import contextlib
 import functools
+import mmap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -17,18 +23,14 @@ import torch.nn.functional as F
 
 from core.units import GROUP, STORED
 
-CHUNK = 1 << 20  # numbers dequantised at a time: 4 MB as fp32, which stay in the cache
+BLOCK_ROWS = {torch.float32: 480, torch.bfloat16: 160}  # most rows of a block
+LEAST_BLOCK_ROWS = 32  # with fewer, columns are too short to be worth it
+LEAST_NUMBERS = {torch.float32: 1 << 18, torch.bfloat16: 1 << 13}  # of a matrix in blocks
 PACK_ROWS = 16  # the packed int4 product takes multiples of it, and
 PACK_BLOCK = 64  # its layout repeats after so many rows, on every instruction set
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RawBlocks:
-    """A matrix, or some rows of one, as a GGUF file holds it."""
-
-    type: str  # Q4_1, Q8_0 or F32
-    raw: torch.Tensor  # uint8 (N, bytes of a row)
-    shape: tuple[int, int]  # (N, D)
+FEW_VECTORS = 8  # int8 writes its numbers out, once, for more vectors than these
+CHUNK = 1 << 20  # numbers written out at a time: 4 MB as fp32, which stay in the cache
+PAGES = 64 << 20  # bytes asked of the system at a time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +39,7 @@ class Kernel:
 
     title: str
     real: bool  # from the stored numbers themselves; else they are dequantised before each product
-    op: str  # as torch calls it
+    op: str  # of one vector, as torch calls it
     says: str  # one sentence
 
 
@@ -45,37 +47,52 @@ KERNELS = {
     "fp32": Kernel(
         title="32-bit floats",
         real=True,
-        op="aten::mv",
+        op="aten::embedding_bag",
         says="Four bytes a number, multiplied as they are.",
     ),
     "bf16": Kernel(
         title="bfloat16",
         real=True,
-        op="aten::mv",
-        says="Two bytes a number: the first 16 bits of the float. Vectors are rounded to bfloat16 "
-        "too, and sums kept in 32 bits.",
+        op="aten::embedding_bag",
+        says="Two bytes a number, the first half of the float; the vector is rounded to bfloat16 "
+        "too, products are added up in 32 bits.",
     ),
     "int8": Kernel(
         title="8-bit integers",
         real=True,
-        op="aten::_weight_int8pack_mm",
-        says="One byte a number and a bfloat16 scale for each row; vectors stay bfloat16.",
+        op="quantized::embedding_bag_byte_rowwise_offsets",
+        says="One byte a number; 64 numbers of a column share a scale and a zero. The vector stays "
+        "in 32 bits. For a whole prompt they are written out as floats first.",
     ),
     "int4": Kernel(
         title="4-bit integers",
         real=True,
         op="aten::_weight_int4pack_mm_for_cpu",
-        says="Half a byte a number, a bfloat16 scale and zero for each 32 of a row; vectors stay "
-        "bfloat16.",
+        says="Half a byte a number; 32 numbers of a row share a scale and a zero. The vector is "
+        "rounded to bfloat16.",
     ),
     "file": Kernel(
         title="as in the file",
         real=False,
         op="aten::mv",
-        says="The file's own blocks of 32 numbers, kept as they are; torch has no product for "
-        "them, so each product first writes them out as 32-bit floats, and takes longer for it.",
+        says="The file's own blocks of 32 numbers, kept as they are. torch has no product for "
+        "them: each product writes them out as floats first, which takes longer than it saves.",
     ),
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RawBlocks:
+    """A matrix, or some rows of one, as a GGUF file has it."""
+
+    type: str  # Q4_1, Q8_0 or F32
+    raw: torch.Tensor  # uint8 (N, bytes of a row)
+    shape: tuple[int, int]  # (N, D)
+
+
+def stacked(parts: Sequence[RawBlocks]) -> list[RawBlocks]:
+    """Parts whose rows follow each other in one matrix, as `make` takes them."""
+    return list(parts)
 
 
 class Matrix:
@@ -86,20 +103,26 @@ class Matrix:
     note = ""  # where it is not: why
 
     def product(self, x: torch.Tensor) -> torch.Tensor:
-        """W x for a vector (D,) or for each of (M, D), fp32 -> (N,) or (M, N), fp32."""
+        """W x for a vector (D,) or each of (M, D), fp32 -> (N,) or (M, N), fp32."""
+        return self._of_one(x) if x.dim() == 1 else self._of_many(x)
+
+    def _of_one(self, x_D: torch.Tensor) -> torch.Tensor:
+        raise NotImplementedError
+
+    def _of_many(self, x_MD: torch.Tensor) -> torch.Tensor:
         raise NotImplementedError
 
     def rows(self, ids: torch.Tensor) -> torch.Tensor:
         """The rows of these indices, shape (len(ids), D), fp32."""
         raise NotImplementedError
 
+    def dense(self) -> torch.Tensor:
+        """All rows: the numbers that the format can tell, shape (N, D), fp32."""
+        return self.rows(torch.arange(self.shape[0]))
+
     def stored(self) -> Iterator[tuple[str, torch.Tensor]]:
         """What is in memory, by name."""
         raise NotImplementedError
-
-    def dense(self) -> torch.Tensor:
-        """The numbers that the format can tell, shape (N, D), fp32."""
-        return self.rows(torch.arange(self.shape[0]))
 
     @property
     def stored_bytes(self) -> int:
@@ -107,7 +130,7 @@ class Matrix:
 
     @property
     def read_bytes(self) -> int:
-        """Of weights, in one product."""
+        """Of weights, by a product with one vector."""
         return self.stored_bytes
 
 
@@ -118,65 +141,111 @@ def make(
 ) -> Matrix:
     """The matrix in one of core.specs.WEIGHT_FORMATS; it shares no memory with what is given.
 
-    `raw`: of the same matrix, for `file`, whose numbers are then the blocks' and not weight_ND's;
-    without it a matrix stays fp32. Several are parts whose rows follow each other.
+    `raw`: for `file`, of the same matrix, whose numbers are then the blocks' and not weight_ND's;
+    several are parts whose rows follow each other. Without it a matrix of a file stays fp32.
     """
-    weight_ND = weight_ND.detach()
     if weight_format == "file" and raw is not None:
-        return _from_blocks([raw] if isinstance(raw, RawBlocks) else list(raw))
-    return _FORMATS[weight_format](weight_ND.float())
+        return _of_file(raw if isinstance(raw, Sequence) else [raw])
+    return _FORMATS[weight_format](weight_ND.detach().float())
 
 
-def stacked(parts: Sequence[RawBlocks]) -> RawBlocks | list[RawBlocks]:
-    """Parts whose rows follow each other in one matrix; as one where they are of one type."""
-    if len({p.type for p in parts}) > 1:
-        return list(parts)
-    n_rows = sum(p.shape[0] for p in parts)
-    return RawBlocks(
-        type=parts[0].type,
-        raw=torch.cat([p.raw for p in parts]),
-        shape=(n_rows, parts[0].shape[1]),
-    )
+# -- memory -------------------------------------------------------------------------------------
 
 
-# -- numbers with a point -----------------------------------------------------------------------
+class _Pages:
+    """Memory in pages of 2 MB, where the system has them: a matrix is read a tenth to a seventh
+    faster when the processor has fewer addresses to look up.
+    """
+
+    def __init__(self) -> None:
+        self._pages: mmap.mmap | None = None
+        self._used = 0
+
+    def copy(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A contiguous copy that lies in such pages, with a storage of its own."""
+        n_bytes = tensor.numel() * tensor.element_size()
+        if not hasattr(mmap, "MADV_HUGEPAGE") or not n_bytes:
+            return tensor.clone(memory_format=torch.contiguous_format)
+        if self._pages is None or self._used + n_bytes > len(self._pages):
+            flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+            self._pages = mmap.mmap(-1, max(n_bytes, PAGES), flags=flags)
+            with contextlib.suppress(OSError):  # a kernel without them
+                self._pages.madvise(mmap.MADV_HUGEPAGE)
+            self._used = 0
+        found = torch.frombuffer(
+            self._pages, dtype=tensor.dtype, count=tensor.numel(), offset=self._used
+        )
+        self._used += -(-n_bytes // 64) * 64
+        return found.view(tensor.shape).copy_(tensor)
 
 
-class Fp32(Matrix):
-    def __init__(self, weight_ND: torch.Tensor) -> None:
+_PAGES = _Pages()
+
+
+# -- sums of columns ----------------------------------------------------------------------------
+
+
+@functools.cache
+def _bags(n_blocks: int, n_columns: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of a table of blocks of columns: all indices, and where each block begins."""
+    with torch.inference_mode(False):
+        indices = torch.arange(n_blocks * n_columns, dtype=torch.int32)
+        return indices, torch.arange(n_blocks, dtype=torch.int32) * n_columns
+
+
+def _for_each_block(x_D: torch.Tensor, n_blocks: int, dtype: torch.dtype) -> torch.Tensor:
+    """The vector once for each block, in a format, shape (K D)."""
+    if n_blocks == 1:
+        return x_D.to(dtype)
+    x_KD = torch.empty(n_blocks, len(x_D), dtype=dtype)
+    return x_KD.copy_(x_D).view(-1)
+
+
+def _many(x_MD: torch.Tensor, weight_KDR: torch.Tensor) -> torch.Tensor:
+    """Products of all blocks with several vectors, shape (M, K R)."""
+    y_KMR = torch.bmm(x_MD.expand(len(weight_KDR), -1, -1), weight_KDR)
+    return y_KMR.transpose(0, 1).flatten(1)
+
+
+class Columns(Matrix):
+    """fp32 or bf16, in blocks of rows that each keep their columns together."""
+
+    def __init__(self, weight_ND: torch.Tensor, n_rows_of_block: int) -> None:
         self.shape = (weight_ND.shape[0], weight_ND.shape[1])
-        self._weight_ND = _fast_layout(weight_ND)
+        blocks_KRD = weight_ND.view(-1, n_rows_of_block, self.shape[1])
+        self._weight_KDR = _PAGES.copy(blocks_KRD.transpose(1, 2))
+        self._table = self._weight_KDR.flatten(0, 1)
+        self._bags = _bags(len(blocks_KRD), self.shape[1])
 
-    def product(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.mv(self._weight_ND, x) if x.dim() == 1 else F.linear(x, self._weight_ND)
+    def _of_one(self, x_D: torch.Tensor) -> torch.Tensor:
+        indices, starts = self._bags
+        x = _for_each_block(x_D, len(starts), self._table.dtype)
+        found = torch.embedding_bag(self._table, indices, starts, False, 0, False, x)
+        return found[0].view(-1).float()
+
+    def _of_many(self, x_MD: torch.Tensor) -> torch.Tensor:
+        return _many(x_MD.to(self._table.dtype), self._weight_KDR).float()
 
     def rows(self, ids: torch.Tensor) -> torch.Tensor:
-        return self._weight_ND[ids]
-
-    def dense(self) -> torch.Tensor:
-        return self._weight_ND
+        n_rows_of_block = self._weight_KDR.shape[2]
+        return self._weight_KDR[ids // n_rows_of_block, :, ids % n_rows_of_block].float()
 
     def stored(self) -> Iterator[tuple[str, torch.Tensor]]:
-        yield "weight", self._weight_ND
+        yield "weight", self._weight_KDR
 
 
-def _fast_layout(weight_ND: torch.Tensor) -> torch.Tensor:
-    """A copy whose columns lie together where there are more rows than columns."""
-    n_rows, n_columns = weight_ND.shape
-    if n_rows > n_columns:
-        return weight_ND.t().contiguous().t()
-    return weight_ND.clone(memory_format=torch.contiguous_format)
+class Rows(Matrix):
+    """fp32 or bf16, row after row: small matrices, and those that do not cut into even blocks."""
 
-
-class Bf16(Matrix):
     def __init__(self, weight_ND: torch.Tensor) -> None:
         self.shape = (weight_ND.shape[0], weight_ND.shape[1])
-        self._weight_ND = weight_ND.bfloat16()
+        self._weight_ND = _PAGES.copy(weight_ND)
 
-    def product(self, x: torch.Tensor) -> torch.Tensor:
-        x = x.bfloat16()
-        y = torch.mv(self._weight_ND, x) if x.dim() == 1 else F.linear(x, self._weight_ND)
-        return y.float()
+    def _of_one(self, x_D: torch.Tensor) -> torch.Tensor:
+        return torch.mv(self._weight_ND, x_D.to(self._weight_ND.dtype)).float()
+
+    def _of_many(self, x_MD: torch.Tensor) -> torch.Tensor:
+        return F.linear(x_MD.to(self._weight_ND.dtype), self._weight_ND).float()
 
     def rows(self, ids: torch.Tensor) -> torch.Tensor:
         return self._weight_ND[ids].float()
@@ -185,43 +254,104 @@ class Bf16(Matrix):
         yield "weight", self._weight_ND
 
 
-# -- packed integers ----------------------------------------------------------------------------
+def _floats(weight_ND: torch.Tensor, dtype: torch.dtype) -> Matrix:
+    n_rows = len(weight_ND)
+    weight_ND = weight_ND.to(dtype)
+    most = min(n_rows, BLOCK_ROWS[dtype])
+    n_rows_of_block = next(n for n in range(most, 0, -1) if n_rows % n == 0)
+    if n_rows_of_block < LEAST_BLOCK_ROWS or weight_ND.numel() < LEAST_NUMBERS[dtype]:
+        return Rows(weight_ND)
+    return Columns(weight_ND, n_rows_of_block)
 
 
-class Int8(Matrix):
-    """code × scale of the row; codes -127 to 127."""
+class Bytes(Matrix):
+    """int8: code × scale + zero, codes 0 to 255; a block's numbers of a column share the latter.
+
+    A row of the table is such a column: R codes, then scale and zero in fp32.
+    """
 
     def __init__(self, weight_ND: torch.Tensor) -> None:
         self.shape = (weight_ND.shape[0], weight_ND.shape[1])
-        self._codes_ND, self._scales_N = codes8(weight_ND)
+        n_rows, n_columns = self.shape
+        n_blocks, self._n_rows_of_block = STORED["int8"].blocks(n_rows)
+        filled = F.pad(weight_ND, (0, 0, 0, n_blocks * self._n_rows_of_block - n_rows))
+        blocks_KRD = filled.view(n_blocks, self._n_rows_of_block, n_columns)
+        self._table = _PAGES.copy(bytes_of_columns(blocks_KRD.transpose(1, 2).flatten(0, 1)))
+        self._bags = _bags(n_blocks, n_columns)
 
-    def product(self, x: torch.Tensor) -> torch.Tensor:
-        y_MN = torch.ops.aten._weight_int8pack_mm(
-            x.bfloat16().view(-1, self.shape[1]), self._codes_ND, self._scales_N
-        )
-        return y_MN.view(*x.shape[:-1], -1).float()
+    def _of_one(self, x_D: torch.Tensor) -> torch.Tensor:
+        indices, starts = self._bags
+        x = _for_each_block(x_D, len(starts), torch.float32)
+        y_KR = _byte_bags(self._table, indices, starts, x)
+        return y_KR.view(-1)[: self.shape[0]]
+
+    def _of_many(self, x_MD: torch.Tensor) -> torch.Tensor:
+        if len(x_MD) <= FEW_VECTORS:
+            return torch.stack([self._of_one(x_D) for x_D in x_MD])
+        n_columns = self.shape[1]
+        step = max(1, CHUNK // (n_columns * self._n_rows_of_block)) * n_columns
+        parts = [
+            _many(x_MD, _numbers(table).view(-1, n_columns, self._n_rows_of_block))
+            for table in self._table.split(step)
+        ]
+        return torch.cat(parts, dim=1)[:, : self.shape[0]]
 
     def rows(self, ids: torch.Tensor) -> torch.Tensor:
-        return self._codes_ND[ids] * self._scales_N[ids].float()[:, None]
+        n_rows = self._n_rows_of_block
+        table_KDB = self._table.view(-1, self.shape[1], n_rows + 8)
+        block = ids // n_rows
+        codes = table_KDB[block, :, ids % n_rows]
+        shared = table_KDB[block, :, n_rows:].contiguous().view(torch.float32)
+        return codes * shared[..., 0] + shared[..., 1]
 
     def stored(self) -> Iterator[tuple[str, torch.Tensor]]:
-        yield "codes", self._codes_ND
-        yield "scales", self._scales_N
+        yield "codes, scales and zeros", self._table
 
 
-class Int4(Matrix):
-    """(code - 8) × scale + zero of the group; codes 0 to 15, two in a byte in torch's order."""
+def bytes_of_columns(columns: torch.Tensor) -> torch.Tensor:
+    """Numbers (C, R) as uint8 (C, R + 8): in each row the nearest of 256 even steps from its least
+    number to its greatest, then the step and the least number in fp32.
+    """
+    least, greatest = columns.aminmax(dim=1, keepdim=True)
+    scale = ((greatest - least) / 255).clamp_min_(1e-30)
+    codes = ((columns - least) / scale).round_().clamp_(0, 255).to(torch.uint8)
+    return torch.cat([codes, torch.cat([scale, least], dim=1).view(torch.uint8)], dim=1)
+
+
+def _numbers(table: torch.Tensor) -> torch.Tensor:
+    """What such bytes stand for."""
+    scale, least = table[:, -8:].contiguous().view(torch.float32).split(1, dim=1)
+    return table[:, :-8].float().mul_(scale).add_(least)
+
+
+def _byte_bags(
+    table: torch.Tensor, indices: torch.Tensor, starts: torch.Tensor, x: torch.Tensor
+) -> torch.Tensor:
+    return torch.ops.quantized.embedding_bag_byte_rowwise_offsets.default(
+        table, indices, starts, False, 0, False, x
+    )
+
+
+# -- packed half bytes --------------------------------------------------------------------------
+
+
+class Halves(Matrix):
+    """int4: (code - 8) × scale + zero of the group; codes 0 to 15, two in a byte, as torch packs
+    them.
+    """
 
     def __init__(self, weight_ND: torch.Tensor) -> None:
         self.shape = (weight_ND.shape[0], weight_ND.shape[1])
-        codes_ND, self._grid_GN2 = codes4(weight_ND)
-        self._packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(codes_ND.int(), 1)
+        codes_ND, grid_GN2 = codes_on_grid(weight_ND)
+        self._packed = _PAGES.copy(_packed(codes_ND))
+        self._grid_GN2 = _PAGES.copy(grid_GN2)
 
-    def product(self, x: torch.Tensor) -> torch.Tensor:
-        y_MN = torch.ops.aten._weight_int4pack_mm_for_cpu(
-            x.bfloat16().view(-1, self.shape[1]), self._packed, GROUP, self._grid_GN2
-        )
-        return y_MN.view(*x.shape[:-1], -1).float()
+    def _of_one(self, x_D: torch.Tensor) -> torch.Tensor:
+        return self._of_many(x_D[None])[0]
+
+    def _of_many(self, x_MD: torch.Tensor) -> torch.Tensor:
+        multiply = torch._weight_int4pack_mm_for_cpu  # pyright: ignore[reportPrivateImportUsage]
+        return multiply(x_MD.bfloat16(), self._packed, GROUP, self._grid_GN2).float()
 
     def rows(self, ids: torch.Tensor) -> torch.Tensor:
         return _on_grid(self._codes(ids), self._grid_GN2[:, ids])
@@ -229,38 +359,35 @@ class Int4(Matrix):
     def _codes(self, ids: torch.Tensor) -> torch.Tensor:
         """Out of the packed bytes, shape (len(ids), D)."""
         n_rows, n_columns = self.shape
-        start = ids // PACK_BLOCK * PACK_BLOCK
+        first = ids // PACK_BLOCK * PACK_BLOCK
+        place = _packed_places(PACK_BLOCK, n_columns)[ids - first]
         tail = n_rows % PACK_BLOCK  # rows of the last block, which has a layout of its own
-        where = _int4_layout(PACK_BLOCK, n_columns)[ids - start]
         if tail:
             last = ids >= n_rows - tail
-            where[last] = _int4_layout(tail, n_columns)[(ids - start)[last]]
-        where = where + start[:, None] * n_columns
-        bytes_ = self._packed.flatten()[where // 2]
-        return bytes_ >> (where % 2 * 4).to(torch.uint8) & 15
+            place[last] = _packed_places(tail, n_columns)[(ids - first)[last]]
+        place += first[:, None] * n_columns
+        return self._packed.view(-1)[place // 2] >> (place % 2 * 4).to(torch.uint8) & 15
 
     def stored(self) -> Iterator[tuple[str, torch.Tensor]]:
         yield "codes", self._packed
         yield "scales and zeros", self._grid_GN2
 
 
-def codes8(weight_ND: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """int8 codes (N, D) and bfloat16 scales (N,): the nearest of 255 even steps."""
-    largest_N = weight_ND.abs().amax(1).clamp_min(1e-30)
-    scales_N = (largest_N / 127).bfloat16()
-    codes_ND = (weight_ND / scales_N.float()[:, None]).round_().clamp_(-127, 127)
-    return codes_ND.to(torch.int8), scales_N
+def _packed(codes_ND: torch.Tensor) -> torch.Tensor:
+    """uint8 (N, D / 2)."""
+    pack = torch._convert_weight_to_int4pack_for_cpu  # pyright: ignore[reportPrivateImportUsage]
+    return pack(codes_ND.int(), 1)
 
 
-def codes4(weight_ND: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def codes_on_grid(weight_ND: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """uint8 codes (N, D), 0 to 15, and bfloat16 scales and zeros (G, N, 2): in each group of 32 the
     nearest of 16 even steps from its least number to its greatest.
     """
     n_rows, n_columns = weight_ND.shape
     groups_NG32 = F.pad(weight_ND, (0, -n_columns % GROUP)).view(n_rows, -1, GROUP)
-    low_NG, high_NG = groups_NG32.aminmax(dim=2)
-    scale_NG = ((high_NG - low_NG) / 15).clamp_min_(1e-30).bfloat16()
-    zero_NG = (low_NG + 8 * scale_NG.float()).bfloat16()
+    least_NG, greatest_NG = groups_NG32.aminmax(dim=2)
+    scale_NG = ((greatest_NG - least_NG) / 15).clamp_min_(1e-30).bfloat16()
+    zero_NG = (least_NG + 8 * scale_NG.float()).bfloat16()
     grid_GN2 = torch.stack([scale_NG, zero_NG], dim=2).transpose(0, 1).contiguous()
     codes = (groups_NG32 - zero_NG.float()[..., None]) / scale_NG.float()[..., None]
     codes = codes.round_().add_(8).clamp_(0, 15).to(torch.uint8)
@@ -268,7 +395,7 @@ def codes4(weight_ND: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _on_grid(codes_ND: torch.Tensor, grid_GN2: torch.Tensor) -> torch.Tensor:
-    """The numbers that int4 codes stand for, fp32 (N, D)."""
+    """What such codes stand for, fp32 (N, D)."""
     n_rows, n_columns = codes_ND.shape
     scale_NG1, zero_NG1 = grid_GN2.float().transpose(0, 1)[..., None].unbind(2)
     codes = F.pad(codes_ND, (0, -n_columns % GROUP)).view(n_rows, -1, GROUP).float()
@@ -276,19 +403,18 @@ def _on_grid(codes_ND: torch.Tensor, grid_GN2: torch.Tensor) -> torch.Tensor:
 
 
 @functools.lru_cache(maxsize=16)
-def _int4_layout(n_rows: int, n_columns: int) -> torch.Tensor:
-    """Where torch packs the code of each row and column: its half byte, counted from the start.
+def _packed_places(n_rows: int, n_columns: int) -> torch.Tensor:
+    """Where torch packs each code: its half byte, counted from the matrix's start.
 
-    The order depends on the instruction set, so that it is found by packing the hexadecimal digits
-    of each place. Shape (n_rows, n_columns), int64.
+    The order depends on the instruction set, so that it is asked: the hexadecimal digits of every
+    place are packed. Shape (n_rows, n_columns), int64.
     """
     n = n_rows * n_columns
     place_ND = torch.arange(n).view(n_rows, n_columns)
     packed = torch.zeros(n, dtype=torch.long)
-    for digit in range(0, n.bit_length(), 4):
-        codes = (place_ND >> digit & 15).int()
-        bytes_ = torch.ops.aten._convert_weight_to_int4pack_for_cpu(codes, 1).flatten().long()
-        packed += torch.stack([bytes_ & 15, bytes_ >> 4], dim=1).flatten() << digit
+    for shift in range(0, n.bit_length(), 4):
+        pairs = _packed(place_ND >> shift & 15).flatten().long()
+        packed += torch.stack([pairs & 15, pairs >> 4], dim=1).flatten() << shift
     return packed.argsort().view(n_rows, n_columns)
 
 
@@ -300,48 +426,54 @@ class Simulated(Matrix):
 
     real = False
 
-    def product(self, x: torch.Tensor) -> torch.Tensor:
+    def _of_one(self, x_D: torch.Tensor) -> torch.Tensor:
+        return torch.cat([torch.mv(w_ND, x_D) for w_ND in self._written_out()])
+
+    def _of_many(self, x_MD: torch.Tensor) -> torch.Tensor:
+        return torch.cat([F.linear(x_MD, w_ND) for w_ND in self._written_out()], dim=1)
+
+    def _written_out(self) -> Iterator[torch.Tensor]:
         n_rows, n_columns = self.shape
         step = max(1, CHUNK // n_columns)
-        parts = []
         for start in range(0, n_rows, step):
-            w = self._dense(slice(start, start + step))
-            parts.append(torch.mv(w, x) if x.dim() == 1 else F.linear(x, w))
-        return torch.cat(parts, dim=-1) if len(parts) > 1 else parts[0]
+            yield self._some(slice(start, start + step))
 
     def rows(self, ids: torch.Tensor) -> torch.Tensor:
-        return self._dense(ids)
+        return self._some(ids)
 
-    def _dense(self, which: torch.Tensor | slice) -> torch.Tensor:
+    def _some(self, which: torch.Tensor | slice) -> torch.Tensor:
         """Some rows, fp32."""
         raise NotImplementedError
 
 
-class SimulatedInt8(Simulated):
+class SimulatedBytes(Simulated):
+    """int8 as `Bytes` keeps it."""
+
     def __init__(self, weight_ND: torch.Tensor, note: str) -> None:
         self.shape = (weight_ND.shape[0], weight_ND.shape[1])
         self.note = note
-        self._codes_ND, self._scales_N = codes8(weight_ND)
+        self._bytes = Bytes(weight_ND)
 
-    def _dense(self, which: torch.Tensor | slice) -> torch.Tensor:
-        return self._codes_ND[which] * self._scales_N[which].float()[:, None]
+    def _some(self, which: torch.Tensor | slice) -> torch.Tensor:
+        if isinstance(which, slice):
+            which = torch.arange(self.shape[0])[which]
+        return self._bytes.rows(which)
 
     def stored(self) -> Iterator[tuple[str, torch.Tensor]]:
-        yield "codes", self._codes_ND
-        yield "scales", self._scales_N
+        return self._bytes.stored()
 
 
-class SimulatedInt4(Simulated):
-    """Two codes in a byte: column 2 i in its low half, 2 i + 1 in its high half."""
+class SimulatedHalves(Simulated):
+    """int4, two codes in a byte: column 2 i in its low half, 2 i + 1 in its high half."""
 
     def __init__(self, weight_ND: torch.Tensor, note: str) -> None:
         self.shape = (weight_ND.shape[0], weight_ND.shape[1])
         self.note = note
-        codes_ND, self._grid_GN2 = codes4(weight_ND)
+        codes_ND, self._grid_GN2 = codes_on_grid(weight_ND)
         codes_ND = F.pad(codes_ND, (0, -self.shape[1] % GROUP))
         self._packed = codes_ND[:, ::2] | codes_ND[:, 1::2] << 4
 
-    def _dense(self, which: torch.Tensor | slice) -> torch.Tensor:
+    def _some(self, which: torch.Tensor | slice) -> torch.Tensor:
         packed = self._packed[which]
         codes_ND = torch.stack([packed & 15, packed >> 4], dim=2).flatten(1)
         return _on_grid(codes_ND[:, : self.shape[1]], self._grid_GN2[:, which])
@@ -352,17 +484,18 @@ class SimulatedInt4(Simulated):
 
 
 class FileBlocks(Simulated):
-    """Blocks of a GGUF file: 32 numbers of a row each. Source: ggml's block_q4_1 and block_q8_0."""
+    """Blocks of a GGUF file."""
+
+    note = KERNELS["file"].says
 
     def __init__(self, blocks: RawBlocks) -> None:
         self.shape = blocks.shape
-        self.note = KERNELS["file"].says
         self._type = blocks.type
         self._raw = blocks.raw.clone(memory_format=torch.contiguous_format)
-        row_bytes = STORED[blocks.type].bytes_of_row(self.shape[1])
-        assert self._raw.shape == (self.shape[0], row_bytes), (self._raw.shape, row_bytes)
+        n_bytes = STORED[blocks.type].bytes_of(*blocks.shape)
+        assert self._raw.numel() == n_bytes, (self._raw.shape, n_bytes)
 
-    def _dense(self, which: torch.Tensor | slice) -> torch.Tensor:
+    def _some(self, which: torch.Tensor | slice) -> torch.Tensor:
         return dequantised(self._type, self._raw[which])
 
     def stored(self) -> Iterator[tuple[str, torch.Tensor]]:
@@ -372,13 +505,13 @@ class FileBlocks(Simulated):
 def dequantised(block_type: str, raw: torch.Tensor) -> torch.Tensor:
     """What blocks say, fp32 (N, D); raw: uint8 (N, bytes of a row).
 
-    Q4_1: float16 scale and minimum, then 16 bytes whose low halves are numbers 0 to 15 and whose
-    high halves are 16 to 31: code × scale + minimum. Q8_0: float16 scale, then 32 int8.
+    Q4_1, 20 bytes for 32 numbers: scale and least value in float16, then numbers i and i + 16 as
+    the low and high half of byte i. Q8_0, 34 bytes for 32: scale in float16, then a signed byte
+    each. Source: ggml, `ggml-common.h`.
     """
     if block_type == "F32":
         return raw.contiguous().view(torch.float32)
-    block_bytes = STORED[block_type].bytes_of_row(GROUP)
-    blocks = raw.view(raw.shape[0], -1, block_bytes)
+    blocks = raw.unflatten(1, (-1, STORED[block_type].bytes_of(1, GROUP)))
     if block_type == "Q8_0":
         scale = blocks[..., :2].contiguous().view(torch.float16).float()
         return (blocks[..., 2:].view(torch.int8) * scale).flatten(1)
@@ -389,13 +522,13 @@ def dequantised(block_type: str, raw: torch.Tensor) -> torch.Tensor:
 
 
 class Stacked(Matrix):
-    """Matrices of different formats whose rows follow each other."""
+    """Matrices whose rows follow each other."""
 
     def __init__(self, parts: Sequence[Matrix]) -> None:
         self._parts = list(parts)
         self.shape = (sum(p.shape[0] for p in parts), parts[0].shape[1])
         self.real = all(p.real for p in parts)
-        self.note = " ".join(dict.fromkeys(p.note for p in parts if p.note))
+        self.note = next((p.note for p in parts if p.note), "")
 
     def product(self, x: torch.Tensor) -> torch.Tensor:
         return torch.cat([p.product(x) for p in self._parts], dim=-1)
@@ -412,8 +545,11 @@ class Stacked(Matrix):
                 yield f"{i}.{name}", tensor
 
 
-def _from_blocks(parts: list[RawBlocks]) -> Matrix:
-    made = [Fp32(dequantised("F32", p.raw)) if p.type == "F32" else FileBlocks(p) for p in parts]
+def _of_file(parts: Sequence[RawBlocks]) -> Matrix:
+    made = [
+        _floats(dequantised(p.type, p.raw), torch.float32) if p.type == "F32" else FileBlocks(p)
+        for p in parts
+    ]
     return made[0] if len(made) == 1 else Stacked(made)
 
 
@@ -421,50 +557,48 @@ def _from_blocks(parts: list[RawBlocks]) -> Matrix:
 
 
 def _int8(weight_ND: torch.Tensor) -> Matrix:
-    """Packed only where a row fills whole vector registers: else torch reads past its end."""
-    if weight_ND.shape[1] % GROUP:
-        return SimulatedInt8(weight_ND, f"its rows are no multiple of {GROUP} numbers")
-    if not _works("int8"):
-        return SimulatedInt8(weight_ND, "torch's int8 product does not work on this machine")
-    return Int8(weight_ND)
+    if not _works(Bytes, SimulatedBytes):
+        return SimulatedBytes(weight_ND, "torch's product of bytes does not work on this machine")
+    return Bytes(weight_ND)
 
 
 def _int4(weight_ND: torch.Tensor) -> Matrix:
     n_rows, n_columns = weight_ND.shape
     if n_rows % PACK_ROWS or n_columns % GROUP:
-        why = f"it is no multiple of {PACK_ROWS} rows of {GROUP} numbers"
-        return SimulatedInt4(weight_ND, why)
-    if not _works("int4"):
-        return SimulatedInt4(weight_ND, "torch's int4 product does not work on this machine")
-    return Int4(weight_ND)
+        sizes = f"{n_rows} × {n_columns} is no multiple of {PACK_ROWS} × {GROUP}"
+        return SimulatedHalves(weight_ND, f"{sizes}, which torch's int4 product asks for")
+    if not _works(Halves, SimulatedHalves):
+        return SimulatedHalves(weight_ND, "torch's int4 product does not work on this machine")
+    return Halves(weight_ND)
 
 
 _FORMATS: dict[str, Callable[[torch.Tensor], Matrix]] = {
-    "fp32": Fp32,
-    "bf16": Bf16,
+    "fp32": functools.partial(_floats, dtype=torch.float32),
+    "bf16": functools.partial(_floats, dtype=torch.bfloat16),
     "int8": _int8,
     "int4": _int4,
-    "file": Fp32,
+    "file": functools.partial(_floats, dtype=torch.float32),
 }
 
 
 @functools.cache
-def _works(weight_format: str) -> bool:
-    """Whether the packed product gives, for a small matrix, what its dequantised numbers give."""
+def _works(
+    packed: Callable[[torch.Tensor], Matrix], simulated: Callable[[torch.Tensor, str], Matrix]
+) -> bool:
+    """Whether a packed product of a small matrix is that of its dequantised numbers here."""
     generator = torch.Generator().manual_seed(1)
     weight_ND = torch.randn(80, 64, generator=generator)
     x_MD = torch.randn(3, 64, generator=generator).bfloat16().float()
-    packed, simulated = (Int8, SimulatedInt8) if weight_format == "int8" else (Int4, SimulatedInt4)
     expected = simulated(weight_ND, "")
     try:
         matrix = packed(weight_ND)
-        y_MN, y_N, dense_ND = matrix.product(x_MD), matrix.product(x_MD[0]), matrix.dense()
-    except (AttributeError, RuntimeError, NotImplementedError):  # private: may go, or take else
+        many, one, dense = matrix.product(x_MD), matrix.product(x_MD[0]), matrix.dense()
+    except (AttributeError, RuntimeError):  # private: may go, or take other arguments
         return False
-    expected_MN = expected.product(x_MD)
     near = functools.partial(torch.allclose, rtol=0.02, atol=0.2)
+    expected_MN = expected.product(x_MD)
     return (
-        near(y_MN, expected_MN)
-        and near(y_N, expected_MN[0])
-        and torch.equal(dense_ND, expected.dense())
+        near(many, expected_MN)
+        and near(one, expected_MN[0])
+        and torch.equal(dense, expected.dense())
     )

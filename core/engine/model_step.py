@@ -8,7 +8,7 @@ from autograd's graph, in which every node knows when in forward it was made.
 import bisect
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -29,6 +29,8 @@ SHOWN_HEADS = 4  # of scores; attention probabilities are shown of all
 MAX_SAMPLES = 400  # of memory in one step, but for the end of every op
 
 Batch = tuple[torch.Tensor, torch.Tensor]  # inputs and targets
+Make = Callable[[], "Ready"]  # an update ready to run, fresh each time
+Look = Callable[[int, Make], Iterator[Event]]  # events of step number and update
 
 
 @dataclass(slots=True, kw_only=True)
@@ -158,12 +160,15 @@ def _nodes(loss: torch.Tensor) -> Iterator[torch.autograd.graph.Node]:
         yield node
 
 
-def recorded_step_of(step: int, make: Callable[[], Ready]) -> Iterator[Event]:
-    """Events of the update that `make()` gives fresh copies of; changes nothing.
+def recorded_step_of(
+    step: int, make: "Make", looks: "Sequence[Look] | None" = None
+) -> Iterator[Event]:
+    """Events of the update that `make()` gives fresh copies of; changes nothing but what those
+    share with each other.
 
     The last event is the scalar `recorded_step_s`.
     """
-    for look in (_values, _memory, _flops, _times):
+    for look in looks or (_values, memory, work, _times):
         with torch.random.fork_rng(devices=[]):
             events = list(look(step, make))
         yield from events
@@ -176,7 +181,7 @@ def _unmarked(phase: str, op: str) -> None:
     """A step that nobody looks into."""
 
 
-def _times(step: int, make: Callable[[], Ready]) -> Iterator[Event]:
+def _times(step: int, make: Make) -> Iterator[Event]:
     def plain_s() -> float:
         ready = make()
         began = time.perf_counter()
@@ -194,10 +199,16 @@ def _times(step: int, make: Callable[[], Ready]) -> Iterator[Event]:
     yield from times(step, make, n_warm_up, n_repeats)
 
 
+def times_once(step: int, make: Make) -> Iterator[Event]:
+    """As `_times`, of a step that takes seconds: once to warm up, once to be timed."""
+    yield from times(step, make, 1, 1)
+
+
 # -- work and memory ----------------------------------------------------------------------------
 
 
-def _flops(step: int, make: Callable[[], Ready]) -> Iterator[Event]:
+def work(step: int, make: Make) -> Iterator[Event]:
+    """Floating-point operations that torch's counter sees."""
     ready = make()
     with flop_counter() as counter:
         ready.run(_unmarked)
@@ -217,7 +228,8 @@ def followed(ready: Ready) -> Ledger:
     return ledger
 
 
-def _memory(step: int, make: Callable[[], Ready]) -> Iterator[Event]:
+def memory(step: int, make: Make) -> Iterator[Event]:
+    """Live bytes op by op, their peak, and what is kept for backward."""
     samples = followed(make()).samples()
     for phase, op, held_bytes in _thinned(samples):
         yield Memory(step=step, phase=phase, op=op, held_bytes=held_bytes)
@@ -250,7 +262,7 @@ def _thinned(samples: list[_Sample]) -> list[_Sample]:
 # -- values -------------------------------------------------------------------------------------
 
 
-class _Outputs(TorchFunctionMode):
+class Outputs(TorchFunctionMode):
     """Each op's output: the last tensor that a torch function gave under its mark."""
 
     def __init__(self) -> None:
@@ -268,13 +280,13 @@ class _Outputs(TorchFunctionMode):
         return out
 
 
-def _values(step: int, make: Callable[[], Ready]) -> Iterator[Event]:
+def _values(step: int, make: Make) -> Iterator[Event]:
     ready = make()
     scale = ready.scaler.get_scale() if ready.scaler.is_enabled() else 1.0
     names = [name for name, _ in ready.model.named_parameters()]
     before = [p.detach().clone() for p in ready.params]
     gradients: list[torch.Tensor] = []
-    first = _Outputs()
+    first = Outputs()
 
     def after_forward(_: torch.Tensor) -> None:
         if not kept:
@@ -301,17 +313,17 @@ def _values(step: int, make: Callable[[], Ready]) -> Iterator[Event]:
     yield Scalar(step=step, name="gradients_bytes", value=storage_bytes(gradients))
     yield Scalar(step=step, name="optimizer_bytes", value=storage_bytes(ready.state))
     yield Scalar(step=step, name="inputs_bytes", value=storage_bytes(ready.inputs))
-    yield from _data(step, inputs, targets, kept["head" if "head" in kept else "head.linear"])
+    yield from data(step, inputs, targets, kept["head" if "head" in kept else "head.linear"])
     for op, output in kept.items():
-        yield _shown(step, op, "activation", output.detach())
+        yield shown(step, op, "activation", output.detach())
         if output.grad is not None:
-            yield _shown(step, op, "grad", output.grad / scale)
+            yield shown(step, op, "grad", output.grad / scale)
     if isinstance(ready.model, Transformer):
         yield from _attention(step, ready.model, kept)
     yield from _parameters(step, names, before, gradients, ready.params)
 
 
-def _data(
+def data(
     step: int, inputs: torch.Tensor, targets: torch.Tensor, logits: torch.Tensor
 ) -> Iterator[Event]:
     """What the step read, and the loss of each position (of a classifier, of each example)."""
@@ -330,7 +342,7 @@ def _data(
     yield Array(step=step, op="loss", role="losses", values=losses.numpy())
 
 
-def _shown(step: int, op: str, role: str, values: torch.Tensor) -> Array:
+def shown(step: int, op: str, role: str, values: torch.Tensor) -> Array:
     """The drawn part: of the first sequence, tokens × channels (of scores, for some heads); of
     perceptrons, examples × neurons. One scale for both signs; minus infinity is the darkest.
     """

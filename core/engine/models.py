@@ -53,15 +53,28 @@ class Transformer(nn.Module):
         self.shape = shape
         self.checkpointing = checkpointing
         with torch.device("meta"):
-            self.embed = Embed(shape)
-            blocks = [Block(shape, f"blocks.{i}") for i in range(shape.n_layer)]
-            self.blocks = nn.ModuleList(blocks)
-            self.norm = _norm(shape)
-            self.head = (
-                None if shape.tied else nn.Linear(shape.d_model, shape.vocab_size, bias=False)
-            )
+            self._build()
         self.to_empty(device="cpu")
         self._initialise(generator)
+
+    @classmethod
+    def of(cls, shape: TransformerShape, weights: dict[str, torch.Tensor]) -> "Transformer":
+        """A model with copies of these weights, named as in its `state_dict()`."""
+        with torch.device("meta"):
+            model = cls.__new__(cls)
+            nn.Module.__init__(model)
+            model.shape, model.checkpointing = shape, False
+            model._build()
+        copies = {name: tensor.clone() for name, tensor in weights.items()}
+        model.load_state_dict(copies, assign=True)
+        return model.requires_grad_()
+
+    def _build(self) -> None:
+        shape = self.shape
+        self.embed = Embed(shape)
+        self.blocks = nn.ModuleList(Block(shape, f"blocks.{i}") for i in range(shape.n_layer))
+        self.norm = _norm(shape)
+        self.head = None if shape.tied else nn.Linear(shape.d_model, shape.vocab_size, bias=False)
 
     @torch.no_grad()
     def _initialise(self, generator: torch.Generator | None) -> None:

@@ -13,12 +13,23 @@ from core.engine.playground import Network, Optimizer, batches
 from core.events import Array, Ended, Event, Scalar, Started, quantise
 from core.machines import code_version, host
 from core.shapes import MlpShape
-from core.specs import DepthsSpec, GenerateSpec, PlaygroundSpec, RunSpec, Spec, TrainSpec
+from core.specs import (
+    AnswerSweepSpec,
+    DepthsSpec,
+    FinetuneSpec,
+    GenerateSpec,
+    PlaygroundSpec,
+    RunSpec,
+    Spec,
+    TrainSpec,
+)
 from core.units import DTYPES
 
 if TYPE_CHECKING:
     from core.engine.answer import Answer
+    from core.engine.answer_sweep import AnswerSweep
     from core.engine.depths import DepthSweep
+    from core.engine.finetune import Finetune
     from core.engine.train_torch import TorchTraining
 
 OUTPUT_GRID = 48  # cells a side of the output's picture
@@ -26,7 +37,7 @@ NEURON_GRID = 16  # cells a side of a neuron's picture
 DENSE_EPOCHS = 100  # every epoch is kept up to here, then one in every hundredth of the run so far
 
 
-Run = Union["Training", "TorchTraining", "DepthSweep", "Answer"]
+Run = Union["Training", "TorchTraining", "DepthSweep", "Finetune", "Answer", "AnswerSweep"]
 
 
 class Diverged(Exception):
@@ -207,6 +218,14 @@ def run_of(spec: RunSpec) -> "Run":
         from core.engine.answer import Answer
 
         return Answer(spec)
+    if isinstance(spec, AnswerSweepSpec):
+        from core.engine.answer_sweep import AnswerSweep
+
+        return AnswerSweep(spec)
+    if isinstance(spec, FinetuneSpec):
+        from core.engine.finetune import Finetune
+
+        return Finetune(spec)
     assert isinstance(spec, Spec)
     return training_of(spec)
 

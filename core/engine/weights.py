@@ -1,14 +1,11 @@
-"""Weights of models that answer, under the names of `core.engine.models.Transformer`.
-
-Shape suffixes: N rows (outputs), D columns (inputs), K blocks in a row.
-"""
+"""Weights of models that answer, under the names of `core.engine.models.Transformer`."""
 
 import contextlib
 import hashlib
 import json
+import math
 import secrets
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +14,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from core import pretrained
+from core.engine.kernels import RawBlocks
 from core.engine.models import Transformer
-from core.pretrained import PRETRAINED, WEIGHTS, Gguf, Stored, Unavailable, known, models_folder
+from core.pretrained import PRETRAINED, WEIGHTS, Gguf, Unavailable, known, models_folder
 from core.shapes import TransformerShape
+from core.units import FP32
 
 CACHE_LAYOUT = 1  # one more whenever the same file would give other tensors
 _ALIGNMENT = 64  # bytes: a cache line, and more than any vector load asks for
@@ -53,124 +52,98 @@ def load(model: str) -> tuple[TransformerShape, Weights]:
 # -- a published model's file -------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RawBlocks:
-    """A matrix as the file has it: weights of a row in blocks that share a scale.
-
-    Q4_1, 20 bytes for 32 weights: scale and least value in float16, then weights i and i + 16 as
-    the low and high half of byte i. Q8_0, 34 bytes for 32: scale in float16, then a signed byte
-    each. F32: no blocks. Source: ggml, `ggml-common.h`. Checked: the package gguf.
-    """
-
-    type: str
-    raw: torch.Tensor  # uint8 (N, bytes of a row); a view of the file where one tensor is it all
-    shape: tuple[int, ...]  # (N, D); of a norm's weight (D,)
-    order: torch.Tensor | None = None  # row i of the model is the file's row order[i]; None: i
-
-    def in_order(self) -> torch.Tensor:
-        """`raw` with the model's order of rows."""
-        return self.raw if self.order is None else self.raw[self.order]
-
-    def dense(self) -> torch.Tensor:
-        """The model's weight in float32, shape `shape`."""
-        return _DEQUANTISE[self.type](self.in_order()).view(self.shape)
-
-
-def _q4_1(raw: torch.Tensor) -> torch.Tensor:
-    blocks_NK20 = raw.unflatten(1, (-1, 20))
-    scale, least = blocks_NK20[..., :4].contiguous().view(torch.float16).float().split(1, dim=-1)
-    pairs = blocks_NK20[..., 4:]
-    return torch.cat([pairs & 15, pairs >> 4], dim=-1).float().mul_(scale).add_(least)
-
-
-def _q8_0(raw: torch.Tensor) -> torch.Tensor:
-    blocks_NK34 = raw.unflatten(1, (-1, 34))
-    scale = blocks_NK34[..., :2].contiguous().view(torch.float16).float()
-    return blocks_NK34[..., 2:].contiguous().view(torch.int8).float().mul_(scale)
-
-
-_DEQUANTISE: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "F32": lambda raw: raw.contiguous().view(torch.float32),
-    "F16": lambda raw: raw.contiguous().view(torch.float16).float(),
-    "Q4_1": _q4_1,
-    "Q8_0": _q8_0,
-}
-
-
 def blocks_of(model: str) -> dict[str, RawBlocks]:
-    """Every weight of a published model as its file has it; the file is mapped, not read.
+    """Every weight of a published model as its file has it, in the order of the model's state; the
+    file is mapped, not read. Norms are matrices of one row.
 
-    Queries, keys and values are one matrix here and three in the file: their rows are joined.
+    Queries, keys and values are one matrix here and three in the file: their rows are joined, as
+    they are. `rows_in_file` says which of them is which row of the model's.
 
     Raises: Unavailable.
     """
     gguf = pretrained.gguf_of(model)
-    data = np.memmap(gguf.path, np.uint8, mode="c")  # "c": torch warns of what cannot be written
-    file = torch.from_numpy(data)
+    mapped = np.memmap(gguf.path, np.uint8, mode="c")  # "c": torch warns of what is read-only
     return {
-        name: _joined(gguf, file, sources) for name, sources in _sources(pretrained.shape_of(model))
+        name: _joined(gguf, torch.from_numpy(mapped), tensors)
+        for name, tensors in _tensors_of(pretrained.shape_of(model))
     }
 
 
-Source = tuple[str, int]  # tensor of the file; heads whose channels it has in pairs, 0: none
+def rows_in_file(shape: TransformerShape) -> torch.Tensor:
+    """Which of the file's rows of queries, keys and values each of the model's is: the model turns
+    channels r and r + d_head / 2 of a head together, and the file has such pairs side by side.
+
+    Source: `permute` in llama.cpp's conversion of Llama. Checked: the logits of transformers'
+    Llama, and that without it they are others (tests/core/test_weights.py).
+    """
+    rows = torch.arange(shape.d_q + 2 * shape.d_kv)
+    turned, values = rows.split([shape.d_q + shape.d_kv, shape.d_kv])
+    return torch.cat([turned.view(-1, shape.d_head // 2, 2).transpose(1, 2).flatten(), values])
 
 
-def _sources(shape: TransformerShape) -> Iterator[tuple[str, list[Source]]]:
-    """(weight, what of the file it is made of), in the order of the model's state."""
-    yield "embed.tokens.weight", [("token_embd", 0)]
+def _tensors_of(shape: TransformerShape) -> Iterator[tuple[str, list[str]]]:
+    """(weight, the file's tensors that it is made of), in the order of the model's state."""
+    yield "embed.tokens.weight", ["token_embd"]
     for i in range(shape.n_layer):
         ours, theirs = f"blocks.{i}", f"blk.{i}"
-        yield f"{ours}.attn.norm.weight", [(f"{theirs}.attn_norm", 0)]
-        queries, keys = (f"{theirs}.attn_q", shape.n_head), (f"{theirs}.attn_k", shape.n_kv_head)
-        yield f"{ours}.attn.qkv.weight", [queries, keys, (f"{theirs}.attn_v", 0)]
-        yield f"{ours}.attn.out.weight", [(f"{theirs}.attn_output", 0)]
-        yield f"{ours}.mlp.norm.weight", [(f"{theirs}.ffn_norm", 0)]
+        yield f"{ours}.attn.norm.weight", [f"{theirs}.attn_norm"]
+        yield f"{ours}.attn.qkv.weight", [f"{theirs}.attn_{part}" for part in "qkv"]
+        yield f"{ours}.attn.out.weight", [f"{theirs}.attn_output"]
+        yield f"{ours}.mlp.norm.weight", [f"{theirs}.ffn_norm"]
         for part in ("gate", "up", "down"):
-            yield f"{ours}.mlp.{part}.weight", [(f"{theirs}.ffn_{part}", 0)]
-    yield "norm.weight", [("output_norm", 0)]
+            yield f"{ours}.mlp.{part}.weight", [f"{theirs}.ffn_{part}"]
+    yield "norm.weight", ["output_norm"]
     if not shape.tied:
-        yield "head.weight", [("output", 0)]
+        yield "head.weight", ["output"]
 
 
-def _joined(gguf: Gguf, file: torch.Tensor, sources: list[Source]) -> RawBlocks:
+def _joined(gguf: Gguf, file: torch.Tensor, tensors: list[str]) -> RawBlocks:
     """One weight from the rows of one or several tensors of the file."""
     try:
-        found = [gguf.tensors[f"{name}.weight"] for name, _ in sources]
+        found = [gguf.tensors[f"{name}.weight"] for name in tensors]
     except KeyError as why:
         raise Unavailable(f"{gguf.path} has no tensor {why}; fetch it again") from None
-    if len({(stored.type, stored.shape[1:]) for stored in found}) > 1:
-        raise Unavailable(f"{gguf.path} has {sources} in different formats or widths")
-    first = found[0]
-    raws = [
-        file[stored.offset : stored.offset + stored.n_bytes].view(-1, _row_bytes(stored))
-        for stored in found
-    ]
-    n_rows = [len(raw) for raw in raws]
-    order = [_untangled(n, heads) for n, (_, heads) in zip(n_rows, sources, strict=True)]
-    starts = [sum(n_rows[:i]) for i in range(len(n_rows))]
-    return RawBlocks(
-        type=first.type,
-        raw=torch.cat(raws) if len(raws) > 1 else raws[0],
-        shape=(sum(n_rows), first.shape[1]) if len(first.shape) > 1 else first.shape,
-        order=torch.cat([start + rows for start, rows in zip(starts, order, strict=True)])
-        if any(heads for _, heads in sources)
-        else None,
-    )
+    if len({(stored.type, stored.shape[-1]) for stored in found}) > 1:
+        raise Unavailable(f"{gguf.path} has {', '.join(tensors)} in different types or widths")
+    raws = []
+    for stored in found:
+        raw = file[stored.offset : stored.offset + stored.n_bytes]
+        raws.append(raw.view(math.prod(stored.shape[:-1]), -1))
+    raw = torch.cat(raws) if len(raws) > 1 else raws[0]
+    return RawBlocks(type=found[0].type, raw=raw, shape=(len(raw), found[0].shape[-1]))
 
 
-def _row_bytes(stored: Stored) -> int:
-    return stored.n_bytes // (stored.shape[0] if len(stored.shape) > 1 else 1)
+# -- what blocks say ----------------------------------------------------------------------------
 
 
-def _untangled(n_rows: int, n_head: int) -> torch.Tensor:
-    """Rows of the file in the order of a model that turns channels r and r + d_head / 2 together:
-    the file has each such pair side by side.
+def dense(blocks: RawBlocks) -> torch.Tensor:
+    """The numbers of a matrix of a file in float32, (N, D), its rows as they are.
 
-    Source: `permute` in llama.cpp's conversion of Llama. Checked: without it the logits are others
-    (tests/core/test_weights.py).
+    Q4_1, 20 bytes for 32 numbers: scale and least value in float16, then numbers i and i + 16 as
+    the low and high half of byte i. Q8_0, 34 bytes for 32: scale in float16, then a signed byte
+    each. Source: ggml, `ggml-common.h`. Checked: the package gguf (tests/core/test_weights.py).
     """
-    rows = torch.arange(n_rows)
-    return rows.view(n_head, -1, 2).transpose(1, 2).flatten() if n_head else rows
+    return _READERS[blocks.type](blocks.raw).view(blocks.shape)
+
+
+def _f32(raw: torch.Tensor) -> torch.Tensor:
+    return raw.contiguous().view(torch.float32)
+
+
+def _q4_1(raw: torch.Tensor) -> torch.Tensor:
+    blocks = raw.view(-1, 20)
+    scale, least = blocks[:, :4].contiguous().view(torch.float16).float().split(1, dim=1)
+    codes = torch.cat([blocks[:, 4:] & 15, blocks[:, 4:] >> 4], dim=1)
+    return codes.float().mul_(scale).add_(least)
+
+
+def _q8_0(raw: torch.Tensor) -> torch.Tensor:
+    blocks = raw.view(-1, 34)
+    scale = blocks[:, :2].contiguous().view(torch.float16).float()
+    return blocks[:, 2:].view(torch.int8).float().mul_(scale)
+
+
+_READERS = {"F32": _f32, "Q4_1": _q4_1, "Q8_0": _q8_0}
 
 
 # -- in float32, kept ---------------------------------------------------------------------------
@@ -180,16 +153,29 @@ def _published(model: str, shape: TransformerShape) -> Weights:
     """Its weights, mapped from the file that keeps them; the first time that file is made."""
     cache = models_folder() / f"{model}-{known(model).sha256[:8]}-fp32.{CACHE_LAYOUT}.safetensors"
     blocks = blocks_of(model)
-    shapes = {name: found.shape for name, found in blocks.items()}
+    shapes = {name: _shape_in_model(name, found) for name, found in blocks.items()}
     with contextlib.suppress(OSError, SafetensorError, Unavailable):
         return _in_order(load_file(cache), shapes, cache)
     pretrained.require_unchanged(pretrained.located(model), known(model))
+    rows = rows_in_file(shape)
     with contextlib.suppress(OSError, SafetensorError, Unavailable):
         cache.parent.mkdir(parents=True, exist_ok=True)
-        _write(cache, shapes, (found.dense() for found in blocks.values()))
+        _write(cache, shapes, (_in_model(n, found, rows) for n, found in blocks.items()))
         return _in_order(load_file(cache), shapes, cache)
     # The disk is full, or the folder is not ours: this process has its own.
-    return {name: found.dense() for name, found in blocks.items()}
+    return {name: _in_model(name, found, rows) for name, found in blocks.items()}
+
+
+def _in_model(name: str, found: RawBlocks, rows: torch.Tensor) -> torch.Tensor:
+    """A weight of the file as the model's state has it, in float32."""
+    weight = dense(found)
+    if name.endswith("attn.qkv.weight"):
+        weight = weight[rows]
+    return weight.view(_shape_in_model(name, found))
+
+
+def _shape_in_model(name: str, found: RawBlocks) -> tuple[int, ...]:
+    return found.shape[1:] if name.endswith("norm.weight") else found.shape
 
 
 def _in_order(found: Weights, shapes: dict[str, tuple[int, ...]], path: Path) -> Weights:
@@ -215,10 +201,11 @@ def _write(path: Path, shapes: dict[str, tuple[int, ...]], tensors: Iterable[tor
     """
     header, end = {}, 0
     for name, shape in shapes.items():
-        begin, end = end, end + 4 * int(np.prod(shape))
+        begin, end = end, end + FP32.n_bytes * math.prod(shape)
         header[name] = {"dtype": "F32", "shape": shape, "data_offsets": (begin, end)}
     text = json.dumps(header).encode()
     text += b" " * (-(8 + len(text)) % _ALIGNMENT)
+    pretrained.sweep(path.parent, f".{path.name}.*")
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         with partial.open("xb") as file:

@@ -1,23 +1,38 @@
-"""Make the shipped recordings anew: `python -m core.recordings.make`, or `make recordings`."""
+"""Make the shipped recordings anew: `python -m core.recordings.make [name …]`, or
+`make recordings`.
+"""
 
 import shutil
+import sys
 import time
 
-from core.engine.depths import DepthSweep
+from core.engine.finetune import Finetune
 from core.engine.step import preload
-from core.engine.train import ended, frames_and_steps, started, training_of
+from core.engine.train import Training, ended, frames_and_steps, run_of, started
+from core.engine.train_torch import TorchTraining
+from core.events import Event
 from core.recordings import FOLDER
-from core.specs import AdditionSpec, DigitsSpec, PlaygroundSpec, Spec
+from core.specs import (
+    AdditionSpec,
+    DigitsSpec,
+    FinetuneSpec,
+    GenerateSpec,
+    PlaygroundSpec,
+    RunSpec,
+)
 from core.trace import ARRAYS, EVENTS, Recorder, Trace
 
 MAX_ARRAY_BYTES = 450_000  # pictures are thinned to this; the whole recording stays under 1 MB
 
 # Stable name -> spec, and the epochs (of the playground) or updates at which one step is recorded
 # op by op.
-RECORDINGS: dict[str, tuple[Spec, tuple[int, ...]]] = {
+RECORDINGS: dict[str, tuple[RunSpec, tuple[int, ...]]] = {
     "circle": (PlaygroundSpec(), (0, 10, 25, 41, 100, 499)),
     "digits": (DigitsSpec(), (0, 20, 100, 899)),
     "addition": (AdditionSpec(), (0, 250, 1499)),
+    "sum": (GenerateSpec(model="addition", prompt="12+34=", max_new_tokens=3, context=8), ()),
+    "answer": (GenerateSpec(), ()),
+    "smollm2_step": (FinetuneSpec(), ()),
 }
 
 
@@ -26,10 +41,17 @@ def make(name: str) -> None:
     folder = FOLDER / name
     shutil.rmtree(folder, ignore_errors=True)
     began = (time.perf_counter(), time.process_time())
-    run = training_of(spec)
-    assert not isinstance(run, DepthSweep)
-    events = [started(spec, name), *frames_and_steps(run, ticks)]
+    run = run_of(spec)
+    events: list[Event] = [started(spec, name)]
+    if isinstance(run, Training | TorchTraining):
+        events += frames_and_steps(run, ticks)
+    else:
+        events += run.opening()
+        while not run.done:
+            events += run.recorded_step()
     events.append(ended("finished", run.summary, run, began))
+    if not isinstance(run, Finetune):  # half a gigabyte
+        run.keep(folder)
     recorder = Recorder(folder)
     recorder.write(Trace(events).thinned(MAX_ARRAY_BYTES).events)
     recorder.close()
@@ -39,7 +61,7 @@ def make(name: str) -> None:
 
 def main() -> None:
     preload()
-    for name in RECORDINGS:
+    for name in sys.argv[1:] or RECORDINGS:
         make(name)
 
 

@@ -1,0 +1,179 @@
+// A lane: the model as a row of columns (embedding, blocks, head), each a card of recorded values.
+// The wave stands in one of them; dashes between the columns show how far it has come.
+
+import { mix } from "./player.js";
+
+export const defaults = {
+  top: 26, bottom: 22, // for a word above the wave, for the columns' names
+  pitch: 40, narrowPitch: 27, // least pixels from one column to the next
+  gap: 0.3, widest: 62, // between columns, as a share of the pitch; of a card
+  inset: 4, between: 2, // of the cells in their card
+  rows: 12, cols: 2, // cells of a column without values
+};
+
+/** "blocks.3.mlp.add" -> "blocks.3"; what stands before the blocks is the embedding's. */
+export function columnOf(id) {
+  const [kind, i] = id.split(".");
+  if (kind === "blocks" || kind === "layers") return `${kind}.${i}`;
+  return ["norm", "head", "loss"].includes(kind) ? "head" : "embed";
+}
+
+function labelOf(column) {
+  const [kind, i] = column.split(".");
+  if (kind === "blocks") return `block ${Number(i) + 1}`;
+  return kind === "layers" ? `layer ${Number(i) + 1}` : kind;
+}
+
+/** Columns of an op table, left to right: [{id, label, ops: [op ids]}]. */
+export function columnsOf(ops) {
+  const columns = new Map();
+  for (const { id } of ops) {
+    const column = columnOf(id);
+    if (!columns.has(column)) columns.set(column, { id: column, label: labelOf(column), ops: [] });
+    columns.get(column).ops.push(id);
+  }
+  return [...columns.values()];
+}
+
+/** At most `n` of them, evenly chosen, the first and the last among them. */
+export function evenly(columns, n) {
+  if (columns.length <= n) return columns;
+  if (n < 2) return columns.slice(0, n);
+  return Array.from({ length: n }, (_, i) => columns[Math.round((i * (columns.length - 1)) / (n - 1))]);
+}
+
+/** How many columns a width has room for. */
+export const room = (width) => Math.max(3, Math.floor(width / (width < 460 ? defaults.narrowPitch : defaults.pitch)));
+
+/** Which of the columns shown stands for a column of the model: itself, or the next one shown. */
+export function shownIndex(shown, columns, id) {
+  const at = columns.findIndex((c) => c.id === id);
+  const found = shown.findIndex((c) => columns.indexOf(c) >= at);
+  return at < 0 || found < 0 ? shown.length - 1 : found;
+}
+
+/**
+ * Cells of a recorded array whose last axis are channels and the one before it tokens: a cell for
+ * each of `rows` evenly spaced channels (down) of `cols` evenly spaced tokens (across). Colour grows
+ * with the square root of a value's size, full at the largest value shown.
+ */
+export function cellsOf(array, rows = defaults.rows, cols = defaults.cols) {
+  const [n, width] = array.shape.length > 1 ? array.shape.slice(-2) : [1, array.shape[0]];
+  const pick = (i, of, from) => (of < 2 ? from - 1 : Math.round((i * (from - 1)) / (of - 1)));
+  const [r, c] = [Math.min(rows, width), Math.min(cols, n)];
+  const value = (row, col) => array.at(pick(col, c, n) * width + pick(row, r, width));
+  let top = 0;
+  for (let i = 0; i < r; i += 1) for (let j = 0; j < c; j += 1) top = Math.max(top, Math.abs(value(i, j)));
+  return { rows: r, cols: c, value, at: (i, j) => Math.sign(value(i, j)) * Math.sqrt(Math.abs(value(i, j)) / (top || 1)) };
+}
+
+/** Where `n` columns stand: [{x, y, w, h}] of their cards. */
+export function place(n, width, height) {
+  const d = defaults;
+  const pitch = width / n;
+  const w = Math.min(d.widest, pitch * (1 - d.gap));
+  return Array.from({ length: n }, (_, i) => (
+    { x: i * pitch + (pitch - w) / 2, y: d.top, w, h: height - d.top - d.bottom }));
+}
+
+/** The column under a point, or -1. */
+export const hit = (boxes, x, y) => boxes.findIndex((b) => x >= b.x - 3 && x <= b.x + b.w + 3 && y >= b.y && y <= b.y + b.h);
+
+/**
+ * Draw a lane. A column is {label, cells: {rows, cols, at(r, c) -> [-1, 1]} | null,
+ * role: "activation" | "grad", state: "todo" | "now" | "done", flash?: share of a full amber frame};
+ * `direction` is 1 where the wave runs to the right, -1 to the left; `note` is the word above it.
+ */
+export function drawLane(context, width, height, { columns, direction = 1, note = "" }, colours) {
+  const c = colours;
+  const boxes = place(columns.length, width, height);
+  context.lineWidth = 1;
+  context.font = `11px ${c.font}`;
+  context.textBaseline = "middle";
+  drawDashes(context, columns, boxes, c);
+  columns.forEach((column, i) => drawColumn(context, column, boxes[i], c));
+  drawLabels(context, columns, boxes, width, height, c);
+  const now = columns.findIndex((column) => column.state === "now");
+  if (now >= 0 && note) drawNote(context, columns[now], boxes[now], direction, note, width, c);
+  return boxes;
+}
+
+const hue = (column, c) => (column.role === "grad" ? c.backward : c.forward);
+
+function drawDashes(context, columns, boxes, c) {
+  context.lineWidth = 3;
+  for (let i = 0; i + 1 < boxes.length; i += 1) {
+    const [left, right] = [columns[i], columns[i + 1]];
+    // Forward has come through once the right one is reached; backward, once it has left it.
+    const reached = right.state !== "todo" && left.state !== "todo";
+    context.strokeStyle = reached ? hue(right, c) : c.line;
+    const [x0, x1] = [boxes[i].x + boxes[i].w, boxes[i + 1].x];
+    const inset = Math.max(1.5, (x1 - x0) * 0.14);
+    const y = Math.round(boxes[i].y + boxes[i].h / 2) + 0.5;
+    context.beginPath();
+    context.moveTo(x0 + inset, y);
+    context.lineTo(x1 - inset, y);
+    context.stroke();
+  }
+}
+
+function drawColumn(context, column, box, c) {
+  const d = defaults;
+  const now = column.state === "now";
+  context.fillStyle = c.background;
+  context.strokeStyle = c.line;
+  context.lineWidth = 1;
+  rounded(context, box.x, box.y, box.w, box.h, 6);
+  context.fill();
+  context.stroke();
+  const cells = column.cells ?? { rows: d.rows, cols: d.cols, at: null };
+  const w = (box.w - 2 * d.inset - (cells.cols - 1) * d.between) / cells.cols;
+  const h = (box.h - 2 * d.inset - (cells.rows - 1) * d.between) / cells.rows;
+  for (let i = 0; i < cells.rows; i += 1) {
+    for (let j = 0; j < cells.cols; j += 1) {
+      const share = cells.at && column.state !== "todo" ? Math.min(1, Math.abs(cells.at(i, j))) : null;
+      context.fillStyle = share === null ? c.empty : mix(c.empty, hue(column, c), 0.06 + 0.94 * share);
+      rounded(context, box.x + d.inset + j * (w + d.between), box.y + d.inset + i * (h + d.between), w, h, Math.min(2, w / 3));
+      context.fill();
+    }
+  }
+  if (now || column.flash) {
+    context.strokeStyle = now ? hue(column, c) : c.update;
+    context.globalAlpha = now ? 1 : Math.min(1, column.flash);
+    context.lineWidth = 2.5;
+    rounded(context, box.x - 2, box.y - 3, box.w + 4, box.h + 6, 7);
+    context.stroke();
+    context.globalAlpha = 1;
+  }
+}
+
+function drawLabels(context, columns, boxes, width, height, c) {
+  context.textAlign = "center";
+  const short = columns.some((column, i) => context.measureText(column.label).width > (boxes[1]?.x ?? width) - boxes[0].x);
+  let free = -Infinity; // where the last name ends
+  columns.forEach((column, i) => {
+    const text = short ? column.label.replace(/^(block|layer) /, "") : column.label;
+    const half = context.measureText(text).width / 2;
+    const x = Math.min(Math.max(boxes[i].x + boxes[i].w / 2, half), width - half);
+    if (x - half < free + 3) return;
+    free = x + half;
+    context.fillStyle = column.state === "now" ? c.ink : c.muted;
+    context.fillText(text, x, height - defaults.bottom / 2 + 2);
+  });
+}
+
+function drawNote(context, column, box, direction, note, width, c) {
+  context.font = `600 11.5px ${c.font}`;
+  const text = direction > 0 ? `${note} ▸` : `◂ ${note}`;
+  const half = context.measureText(text).width / 2;
+  context.textAlign = "center";
+  context.fillStyle = c.ink;
+  const x = Math.min(Math.max(box.x + box.w / 2, half), width - half);
+  context.fillText(text, x, defaults.top / 2 - 3);
+  context.font = `11px ${c.font}`;
+}
+
+function rounded(context, x, y, w, h, r) {
+  context.beginPath();
+  context.roundRect(x, y, w, h, Math.max(0, Math.min(r, w / 2, h / 2)));
+}
