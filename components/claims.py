@@ -1,14 +1,32 @@
 """The repeated unit of every page: predicted | measured | error, and how the number is made."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import streamlit as st
 
-from components.theme import bytes_text, error_text, exact_bytes
+from components.theme import error_text, exact_text, value_text
 from core.compare import Comparison
+from core.quantities import QUANTITIES, Quantity
+
+_MADE = "How this number is made"
+_UNITS = {"B": "bytes", "s": "seconds", "tokens/s": "tokens a second"}
 
 
-def comparisons(items: Sequence[Comparison], *, origin: str, repeats: str) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unpredicted:
+    """A number for which there is no prediction yet, and why."""
+
+    id: str  # of the quantity
+    measured: float | None
+    why: str
+
+    @property
+    def quantity(self) -> Quantity:
+        return QUANTITIES[self.id]
+
+
+def comparisons(items: Sequence[Comparison | Unpredicted], *, origin: str, repeats: str) -> None:
     """A row of numbers, each opening its formula, inputs, arithmetic and source.
 
     `origin` says where and when the measurement was made, `repeats` how often, with the spread.
@@ -17,27 +35,61 @@ def comparisons(items: Sequence[Comparison], *, origin: str, repeats: str) -> No
         for item in items:
             with st.container(border=True, key=f"claim-{item.quantity.id}"):
                 _number(item)
-                with st.popover("How this number is made", type="tertiary"):
+                with st.popover(_MADE, type="tertiary"):
                     _working(item, origin, repeats)
 
 
-def _number(item: Comparison) -> None:
-    measured = "not measured yet" if item.measured is None else bytes_text(item.measured)
+def frozen(before: str, after: str, origin: str) -> None:
+    """The weights' hash before and after an answer, as a card of its own.
+
+    `before` is empty where nothing was measured, `after` until the answer is complete.
+    """
+    with st.container(border=True, key="claim-frozen"):
+        if not before:
+            st.markdown("Weights  \n**not hashed yet**")
+        elif not after:
+            st.markdown(f"Weights  \n**{before[:8]} = …**")
+        else:
+            same = before == after
+            sign, said = ("=", "unchanged") if same else ("≠", "changed")
+            st.markdown(f"Weights {said}  \n**{before[:8]} {sign} {after[:8]}**")
+        st.caption("SHA-256 before and after the answer")
+        with st.popover(_MADE, type="tertiary"):
+            st.markdown("**SHA-256 of all weights**")
+            st.markdown(f"before: `{before or 'nothing yet'}`  \nafter: `{after or 'nothing yet'}`")
+            st.caption(
+                "Names and bytes of every weight in memory, in order, hashed before the first "
+                "token and after the last. One changed bit would give another hash."
+            )
+            st.caption(f"{origin[:1].upper()}{origin[1:]}.")
+
+
+def _number(item: Comparison | Unpredicted) -> None:
+    unit = item.quantity.unit
+    measured = "not measured yet" if item.measured is None else value_text(item.measured, unit)
     st.markdown(f"{item.quantity.label}  \n**{measured}**")
-    st.caption(f"predicted {bytes_text(item.prediction.value)} · {error_text(item.error)}")
+    if isinstance(item, Unpredicted):
+        st.caption(item.why)
+    else:
+        predicted = value_text(item.prediction.value, unit)
+        st.caption(f"predicted {predicted} · {error_text(item.error)}")
 
 
-def _working(item: Comparison, origin: str, repeats: str) -> None:
-    quantity, prediction = item.quantity, item.prediction
-    st.markdown(f"**{quantity.label}, in bytes**")
+def _working(item: Comparison | Unpredicted, origin: str, repeats: str) -> None:
+    quantity, unit = item.quantity, item.quantity.unit
+    measured = "nothing yet" if item.measured is None else exact_text(item.measured, unit)
+    st.markdown(f"**{quantity.label}, in {_UNITS[unit]}**")
     st.latex(quantity.formula)
-    st.markdown("\n".join(f"- {meaning}: {value}" for meaning, value in prediction.inputs))
-    st.markdown(f"{prediction.arithmetic} {quantity.unit}")
-    measured = "nothing yet" if item.measured is None else exact_bytes(item.measured)
-    st.markdown(
-        f"**Predicted** {exact_bytes(prediction.value)} · **measured** {measured} · "
-        f"**error** {error_text(item.error)}"
-    )
+    if isinstance(item, Unpredicted):
+        st.markdown(f"**Predicted**: {item.why} · **measured** {measured}")
+    else:
+        prediction = item.prediction
+        st.markdown("\n".join(f"- {meaning}: {value}" for meaning, value in prediction.inputs))
+        st.markdown(f"{prediction.arithmetic} {unit}")
+        st.markdown(
+            f"**Predicted** {exact_text(prediction.value, unit)} · **measured** {measured} · "
+            f"**error** {error_text(item.error)}"
+        )
     st.caption(
         f"Counts {quantity.counts}. Ignores {quantity.ignores}. "
         f"Measured as {quantity.measured_how}. Formula: {quantity.source}."

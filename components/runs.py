@@ -3,20 +3,23 @@
 import atexit
 import functools
 import gc
+import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, TypeVar
 
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from components.settings import Settings
 from core.recordings import shipped
-from core.specs import Spec
+from core.specs import RunSpec, Spec
 from core.trace import ARRAYS, EVENTS, Trace
 from core.worker_host import ATTEMPT, WorkerHost, runs_folder
 
 RUN = "run"  # URL key of the attempt that is looked at
+S = TypeVar("S", bound=RunSpec)
 
 
 @functools.cache
@@ -39,10 +42,10 @@ def prepare() -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class View(Generic[S]):
     """A run as a page looks at it."""
 
-    spec: Spec
+    spec: S
     attempt: str | None  # None: a shipped recording
     folder: Path
     trace: Trace
@@ -78,7 +81,8 @@ class View:
         if started is None:
             return "waiting for a free place on this machine"
         when = time.strftime("%d %b %Y %H:%M UTC", time.gmtime(started.started_unix_s)).lstrip("0")
-        machine = f"{started.machine['cpu']}, {started.machine['n_threads']} thread"
+        n_threads = getattr(self.spec, "threads", started.machine["n_threads"])
+        machine = f"{started.machine['cpu']}, {n_threads} thread{'s' * (n_threads > 1)}"
         if self.attempt is None:
             return f"recorded {when.rsplit(' ', 2)[0]} on {machine}"
         return f"measured on this machine, {when}: {machine}"
@@ -95,7 +99,7 @@ class View:
         return self.trace.recorded_steps[-1:] == [0]
 
 
-def examples_in_step(view: View) -> int:
+def examples_in_step(view: View[Spec]) -> int:
     """Examples in the latest recorded step's (micro-)batch; the batch size before there is one.
 
     They differ where a step also takes the examples left over from the pass before, or the last
@@ -110,7 +114,7 @@ def has_recording(settings: Settings) -> bool:
     return shipped(settings.spec) is not None
 
 
-def look(settings: Settings) -> View:
+def look(settings: Settings) -> View[Spec]:
     """The run to show: the one the URL names, else a shipped one, else the latest that is under way
     or finished, else a new one.
 
@@ -122,8 +126,8 @@ def look(settings: Settings) -> View:
     if attempt is not None:
         folder = host().folder(spec, attempt)
         if folder is not None:
-            return _view(spec, attempt, folder)
-        _explain_missing(attempt)
+            return view_of(spec, attempt, folder)
+        explain_missing(attempt)
         del st.query_params[RUN]
     recording = shipped(spec)
     if recording is not None:
@@ -131,33 +135,33 @@ def look(settings: Settings) -> View:
     attempt = host().latest_attempt(spec)
     folder = host().folder(spec, attempt) if attempt else None
     if attempt and folder:
-        view = _view(spec, attempt, folder)
+        view = view_of(spec, attempt, folder)
         if view.open or view.state == "finished":
             return view
     attempt = _submit(settings, paused=True)
     folder = host().folder(spec, attempt)
     assert folder is not None, attempt
-    return _view(spec, attempt, folder)
+    return view_of(spec, attempt, folder)
 
 
-def latest(spec: Spec) -> View | None:
+def latest(spec: S) -> View[S] | None:
     """The newest attempt of a spec, whatever became of it; None if nobody has run it here."""
     attempt = host().latest_attempt(spec)
     folder = host().folder(spec, attempt) if attempt else None
-    return _view(spec, attempt, folder) if attempt and folder else None
+    return view_of(spec, attempt, folder) if attempt and folder else None
 
 
-def start_sweep(spec: Spec) -> None:
-    host().submit(spec, visitor=_visitor())
+def start_sweep(spec: RunSpec) -> None:
+    submit(spec)
+
+
+def submit(spec: RunSpec, *, paused: bool = False, epochs_per_s: float = math.inf) -> str:
+    """Start an attempt for this visitor, or join the live one; returns its name."""
+    return host().submit(spec, paused=paused, epochs_per_s=epochs_per_s, visitor=_visitor())
 
 
 def _submit(settings: Settings, *, paused: bool = False) -> str:
-    return host().submit(
-        settings.spec,
-        paused=paused,
-        epochs_per_s=settings.epochs_per_s,
-        visitor=_visitor(),
-    )
+    return submit(settings.spec, paused=paused, epochs_per_s=settings.epochs_per_s)
 
 
 def _visitor() -> str | None:
@@ -166,24 +170,36 @@ def _visitor() -> str | None:
     return context.session_id if context else None
 
 
-def stop_sweep(spec: Spec) -> None:
+def stop_sweep(spec: RunSpec) -> None:
     view = latest(spec)
     if view is not None and view.attempt:
         host().command(spec, view.attempt, "stop")
 
 
-def _view(spec: Spec, attempt: str, folder: Path) -> View:
+def view_of(spec: S, attempt: str, folder: Path) -> View[S]:
+    """A run that is kept; its server knows that somebody is watching."""
     host().touch(attempt)
     live = host().is_live(attempt)
     return View(spec=spec, attempt=attempt, folder=folder, trace=read(folder), live=live)
 
 
-def _explain_missing(attempt: str) -> None:
+def named(attempt: str) -> View[RunSpec] | None:
+    """The kept run of that name, whatever it is of; its own first event says."""
+    if not ATTEMPT.fullmatch(attempt):
+        return None
+    for folder in runs_folder().glob(f"*/{attempt}"):
+        started = read(folder).started
+        if started is not None:
+            return view_of(RunSpec.from_json(started.spec), attempt, folder)
+    return None
+
+
+def explain_missing(attempt: str, button: str = "Train") -> None:
     """A link to a run that is gone says so; a run of other settings was just left behind."""
     if not ATTEMPT.fullmatch(attempt):
         st.toast("The link's run is no name of a run, so it was ignored.")
     elif not host().exists(attempt):
-        st.toast("That run is no longer kept. Its settings are: press Train to run it again.")
+        st.toast(f"That run is no longer kept. Its settings are: press {button} to run it again.")
 
 
 def read(folder: Path) -> Trace:

@@ -1,10 +1,12 @@
-"""Widgets to frozen specs, and the URL they are spelled in; the only file that names widget keys.
+"""Widgets to frozen specs, and the URL they are spelled in: what a control is, and the training
+page's own. Those of the Inference page stand in components/asking.py; no other file names a widget.
 
 Every control is one row of `CONTROLS`: its key is its name in the URL, defaults are left out there.
 """
 
 import dataclasses
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -52,7 +54,7 @@ OPTIMIZERS = {"SGD": "sgd", "momentum": "momentum", "AdamW": "adamw"}
 ACTIVATIONS = {"tanh": "tanh", "ReLU": "relu", "sigmoid": "sigmoid", "linear": "linear"}
 
 # Keys that a link may carry besides the settings.
-NOT_SETTINGS = ("run", "text", "embed", "embed_options", "v")
+NOT_SETTINGS = ("run", "text", "chat", "embed", "embed_options", "v")
 _MESSAGE = "ignored_settings"
 
 
@@ -64,12 +66,14 @@ class Control:
     label: str
     help: str
     default: Any
-    widget: str  # choice | scale | whole | many
+    widget: str  # choice | scale | whole | many | free
     options: tuple[str, ...] = ()  # choice, scale, many: labels, which are the URL values too
     low: int = 0  # whole
     high: int = 0
     step: int = 1
     shown_as: str = "%d"
+    pattern: str = ""  # free: what a text must be, and the rule in a few words
+    rule: str = ""
 
     def read(self, raw: list[str]) -> Any:
         """The value of URL parameters. Raises: ValueError with the rule in a few words."""
@@ -80,6 +84,10 @@ class Control:
             return list(raw)
         if len(raw) != 1:
             raise ValueError("was given more than once")
+        if self.widget == "free":
+            if not re.fullmatch(self.pattern, raw[0], re.DOTALL):
+                raise ValueError(self.rule)
+            return raw[0]
         if self.options:
             if raw[0] not in self.options:
                 raise ValueError(f"must be one of {', '.join(self.options)}")
@@ -459,14 +467,16 @@ class Query:
     ignored: dict[str, str] = field(default_factory=dict)  # key -> sentence
 
 
-def read_query(parameters: Iterable[tuple[str, list[str]]]) -> Query:
-    """Check a link against the controls; every bad or unknown parameter is named."""
+def read_query(
+    parameters: Iterable[tuple[str, list[str]]], controls: Mapping[str, Control] = CONTROLS
+) -> Query:
+    """Check a link against a page's controls; every bad or unknown parameter is named."""
     query = Query()
     for key, raw in parameters:
         if key in NOT_SETTINGS:
             continue
         shown = ", ".join(raw)[:40]
-        control = CONTROLS.get(key)
+        control = controls.get(key)
         if control is None:
             query.ignored[key] = f"`{_plain(key[:40])}` is no setting of this page"
             continue
@@ -487,20 +497,25 @@ def _plain(text: str) -> str:
     return shown.replace("`", "'") or " "
 
 
-def drop_bad_parameters() -> None:
-    """Take what cannot be used out of the URL, and say so until the visitor dismisses it.
+def drop_bad_parameters(controls: Mapping[str, Control]) -> None:
+    """Take what a page cannot use out of the URL, and say so until the visitor dismisses it.
 
     Bound widgets drop bad values silently: this runs before any of them is drawn.
     """
-    query = read_query((key, st.query_params.get_all(key)) for key in st.query_params)
-    if query.ignored:
-        st.session_state[_MESSAGE] = list(query.ignored.values())
-        for key in query.ignored:
-            del st.query_params[key]
+    link = [(key, st.query_params.get_all(key)) for key in st.query_params]
+    ignore(read_query(link, controls).ignored)
     if message := st.session_state.get(_MESSAGE):
         with st.container(horizontal=True, vertical_alignment="center"):
             st.warning("Part of the link was ignored: " + "; ".join(message) + ".")
             st.button("Dismiss", on_click=lambda: st.session_state.pop(_MESSAGE, None))
+
+
+def ignore(sentences: Mapping[str, str]) -> None:
+    """Take parameters out of the URL; what is said of each stays until it is dismissed."""
+    if sentences:
+        st.session_state[_MESSAGE] = list(sentences.values())
+        for key in sentences:
+            del st.query_params[key]
 
 
 def next_learning_rate(wanted: float, specimen: str) -> str:
@@ -524,7 +539,7 @@ def use(specimen: str, field: str, value: Any) -> None:
 
 def draw() -> Settings:
     """The settings panel; returns what is set, or stops the page with a sentence."""
-    values: dict[str, Any] = {"specimen": _widget(CONTROLS["specimen"])}
+    values: dict[str, Any] = {"specimen": widget(CONTROLS["specimen"])}
     specimen = values["specimen"]
     if specimen == "text":
         values["text"] = _own_text()
@@ -532,7 +547,7 @@ def draw() -> Settings:
     for key in SHOWN[specimen]:
         if key[0] == "w" and int(key[1:]) > values["depth"]:
             continue
-        values[key] = _widget(CONTROLS[key])
+        values[key] = widget(CONTROLS[key])
     if values.get("features") == []:
         st.error("The network needs at least one input: choose x, y or any other.")
         st.stop()
@@ -632,33 +647,43 @@ def _own_text() -> str:
     return name
 
 
-def _widget(control: Control) -> Any:
-    common = {"label": control.label, "key": control.key, "help": control.help}
+def widget(
+    control: Control,
+    *,
+    options: tuple[str, ...] | None = None,
+    default: str | None = None,
+    disabled_because: str = "",
+) -> Any:
+    """Draw a control; with fewer options or another default where the page's other settings say so.
+
+    One that cannot apply is drawn all the same, disabled, with the reason in its tooltip.
+    """
+    common = {
+        "label": control.label,
+        "key": control.key,
+        "help": disabled_because or control.help,
+        "disabled": bool(disabled_because),
+    }
+    options = options or control.options
+    default = control.default if default is None else default
     draw: Callable[..., Any]
     match control.widget:
         case "choice":
             draw, extra = (
                 st.segmented_control,
-                {"options": control.options, "default": control.default, "required": True},
+                {"options": options, "default": default, "required": True},
             )
         case "many":
             draw, extra = (
                 st.pills,
-                {
-                    "options": control.options,
-                    "default": control.default,
-                    "selection_mode": "multi",
-                },
+                {"options": options, "default": default, "selection_mode": "multi"},
             )
         case "scale":
-            draw, extra = (
-                st.select_slider,
-                {"options": control.options, "value": control.default},
-            )
+            draw, extra = (st.select_slider, {"options": options, "value": default})
         case _ if control.high > 1000:
             draw, extra = (
                 st.number_input,
-                {"min_value": control.low, "max_value": control.high, "value": control.default},
+                {"min_value": control.low, "max_value": control.high, "value": default},
             )
         case _:
             draw, extra = (
@@ -666,7 +691,7 @@ def _widget(control: Control) -> Any:
                 {
                     "min_value": control.low,
                     "max_value": control.high,
-                    "value": control.default,
+                    "value": default,
                     "step": control.step,
                     "format": control.shown_as,
                 },

@@ -6,6 +6,7 @@ card and neighbours in a stack stay apart under protanopia and deuteranopia
 """
 
 import math
+import re
 from collections.abc import Mapping
 
 LIGHT = {
@@ -28,6 +29,7 @@ LIGHT = {
     "activations": "#2f7fdb",
     "gradients": "#d9641f",
     "temporaries": "#9a8f86",
+    "cache": "#0b7355",
 }
 DARK = {
     "background": "#1a2028",
@@ -49,6 +51,7 @@ DARK = {
     "activations": "#63a8f7",
     "gradients": "#f0904f",
     "temporaries": "#b0a598",
+    "cache": "#0d825b",
 }
 COLOURS = {"light": LIGHT, "dark": DARK}
 
@@ -98,6 +101,32 @@ def seconds_text(value: float) -> str:
         if value >= 0.9995 * size:  # which rounds up to a whole one
             return f"{value / size:.3g} {unit}"
     return f"{value * 1e6:.3g} µs"
+
+
+def rate_text(value: float) -> str:
+    """Three digits: 41.7 -> `41.7 tokens/s`."""
+    return f"{value:,.0f} tokens/s" if value >= 1000 else f"{value:.3g} tokens/s"
+
+
+def value_text(value: float, unit: str) -> str:
+    """A number of the catalogue in the unit that it is read in."""
+    return {"B": bytes_text, "s": seconds_text, "tokens/s": rate_text}[unit](value)
+
+
+def exact_text(value: float, unit: str) -> str:
+    """The same with every digit that counts."""
+    return exact_bytes(value) if unit == "B" else value_text(value, unit)
+
+
+def plain(text: str) -> str:
+    """Text from outside as Markdown that shows it as it is, on one line."""
+    shown = "".join(c if c.isprintable() else " " for c in text)
+    return re.sub(r"([\\`*_\[\]<>$:~|#&])", r"\\\1", shown)
+
+
+def sentence(text: str) -> str:
+    """A message of ours, maybe with a visitor's words in it, as a sentence of the page."""
+    return plain(f"{text[:1].upper()}{text[1:]}".rstrip(".") + ".")
 
 
 def measured_step_text(scalars: Mapping[str, float]) -> str:

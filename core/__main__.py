@@ -1,5 +1,5 @@
-"""The command line: `python -m core run train` trains a model, `python -m core predict` says what
-its step will take.
+"""The command line: `python -m core run train` trains a model, `python -m core run generate` lets
+one answer, `python -m core predict` says what a training step will take.
 
 The last line on stdout is one JSON object, all else goes to stderr. Exit codes: 0 finished or
 stopped, 1 diverged or failed, 2 for a command line that cannot be used, with one sentence why.
@@ -30,8 +30,9 @@ PREDICT = (
 ABOUT = """usage: python -m core COMMAND [flags]
 
 commands:
-  run train   train a model; the last line is its result, as JSON
-  predict     parameters, FLOPs and bytes of one update, as JSON
+  run train      train a model; the last line is its result, as JSON
+  run generate   let a model answer a prompt; the last line is its account, as JSON
+  predict        parameters, FLOPs and bytes of one update, as JSON
 
 COMMAND --help lists the flags of each.
 """
@@ -47,12 +48,20 @@ def main(argv: Sequence[str]) -> int:
             case ["run", "train", *rest]:
                 given = cli.parsed(cli.parser("run train", TRAIN, runs=True), rest)
                 return _train(given)
+            case ["run", "generate", *rest]:
+                from core import ask  # which loads numpy
+
+                with _CtrlC() as ctrl_c:
+                    _say(ask.generate(rest, lambda: ctrl_c.came))
+                return 0
             case ["predict", *rest]:
                 given = cli.parsed(cli.parser("predict", PREDICT, runs=False), rest)
                 _say(predicted(cli.spec_of(given)))
                 return 0
         words = " ".join(argv[: 1 + (argv[0] == "run")])
-        raise Refused(f"command={words[:40]!r} is unknown; choose run train or predict")
+        raise Refused(
+            f"command={words[:40]!r} is unknown; choose run train, run generate or predict"
+        )
     except Refused as why:
         print(_shortened(str(why)), file=sys.stderr)
         return 2

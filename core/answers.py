@@ -10,6 +10,8 @@ from core.specs import GenerateSpec
 from core.transformer import transformer_ops
 from core.units import BF16, FP32, STORED, DType
 
+COMPLEX_BYTES = 8  # two float32
+
 
 class Unanswerable(ValueError):
     """A prompt that does not fit; the text says why, and what would."""
@@ -108,7 +110,6 @@ def _as_decoded(op: Op, sizes: _Sizes) -> Op:
     stream, ff, q = map(sizes.numbers, (shape.d_model, shape.d_ff, shape.d_q))
     qkv = sizes.numbers(shape.d_q + 2 * shape.d_kv)
     last = sizes.n_sequences * shape.d_model * FP32.n_bytes
-    gated = shape.mlp == "swiglu"
     if op.kind == "linear":
         return _product(op, sizes)
     moves = {
@@ -122,7 +123,8 @@ def _as_decoded(op: Op, sizes: _Sizes) -> Op:
         shape.norm: (last if op.id == "norm" else stream,),
         "add": (stream, -stream, -stream) if op.id != "embed.positions" else (stream, -stream),
     }
-    assert gated or op.kind not in ("silu", "product")
+    if op.id == "norm":  # of the last token only
+        op = replace(op, output_shape=(sizes.n_sequences, 1, shape.d_model))
     return replace(op, forward_moves=tuple(n for n in moves[op.kind] if n))
 
 
@@ -185,7 +187,8 @@ def read_bytes_per_token(shape: TransformerShape, weight_format: str) -> Predict
                 vectors += op.repeat * n_out * e
         elif op.kind == shape.norm:
             vectors += op.repeat * op.n_params * e
-    row = matrix_bytes(weight_format, "embed.tokens", 1, shape.d_model)
+    embedding = matrix_bytes(weight_format, "embed.tokens", shape.vocab_size, shape.d_model)
+    row = embedding // shape.vocab_size
     value = matrices + vectors + row
     return Prediction(
         quantity="read_bytes_per_token",
@@ -201,10 +204,11 @@ def read_bytes_per_token(shape: TransformerShape, weight_format: str) -> Predict
 
 def held_bytes(shape: TransformerShape, weight_format: str) -> int:
     """Bytes of all weights while the model is loaded."""
-    row = matrix_bytes(weight_format, "embed.tokens", 1, shape.d_model)
-    n_bytes = int(read_bytes_per_token(shape, weight_format).value) - row
+    embedding = matrix_bytes(weight_format, "embed.tokens", shape.vocab_size, shape.d_model)
+    n_bytes = int(read_bytes_per_token(shape, weight_format).value)
+    n_bytes -= embedding // shape.vocab_size
     if not shape.tied:
-        n_bytes += shape.vocab_size * row
+        n_bytes += embedding
     if shape.positions == "learned":
         n_bytes += shape.max_seq_len * shape.d_model * FP32.n_bytes
     return n_bytes
@@ -237,9 +241,12 @@ def peak_bytes(spec: GenerateSpec, shape: TransformerShape, n_prompt: int) -> Pr
     held = held_bytes(shape, spec.weight_format)
     cache = int(cache_bytes(spec, shape).value)
     tokens = spec.batch_size * n_prompt * INDEX_BYTES
+    angles = 0
+    if shape.positions == "rope":
+        angles = spec.context * shape.d_head // 2 * COMPLEX_BYTES
     workload = Prefill(batch_size=spec.batch_size, seq_len=max(1, n_prompt))
     ops = answer_ops(shape, workload, spec.weight_format)
-    rest = held + cache + tokens
+    rest = held + cache + tokens + angles
     top = max(walk(ops, rest), key=lambda moment: moment.highest_bytes)
     value = top.highest_bytes
     return Prediction(
@@ -249,7 +256,8 @@ def peak_bytes(spec: GenerateSpec, shape: TransformerShape, n_prompt: int) -> Pr
             ("W, weights", f"{held} ({spec.weight_format})"),
             ("C, keys and values", str(cache)),
             ("i, tokens of the prompt", f"{tokens} ({n_prompt} × {INDEX_BYTES})"),
+            ("a, angles of RoPE for the whole context", str(angles)),
             (f"t, what is alive besides in {top.op}", str(value - rest)),
         ),
-        arithmetic=f"{held} + {cache} + {tokens} + {value - rest} = {value}",
+        arithmetic=f"{held} + {cache} + {tokens} + {angles} + {value - rest} = {value}",
     )

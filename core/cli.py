@@ -162,7 +162,7 @@ def _shown(value: Any) -> str:
     return str(value)
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         flag = message.removeprefix("argument ").split(":")[0]
         if "expected one argument" in message:
@@ -172,7 +172,7 @@ class _Parser(argparse.ArgumentParser):
 
 def parser(command: str, about: str, *, runs: bool) -> argparse.ArgumentParser:
     """The flags of a command on a spec; `runs`: it also takes what a run needs."""
-    made = _Parser(
+    made = Parser(
         prog=f"python -m core {command}",
         usage=f"python -m core {command} --specimen NAME [flags]",
         description=about,
@@ -274,7 +274,7 @@ def spec_of(given: dict[str, str]) -> Spec:
                 f"{flag_of(name)}={_brief(value)} is no setting of specimen {specimen}; "
                 f"it has {', '.join(map(flag_of, sorted(fields)))}"
             )
-    record |= {name: _value(fields[name].type, text) for name, text in settings.items()}
+    record |= {name: value_of(fields[name].type, text) for name, text in settings.items()}
     if "text_file" in given:
         record["text"] = _kept_text(given, specimen)
     elif specimen == "text" and not record.get("text"):
@@ -300,11 +300,11 @@ def limit_threads(n_threads: int) -> None:
     os.environ["KINETO_LOG_LEVEL"] = "99"  # torch's profiler writes to stderr below that
 
 
-def _value(kind: Any, text: str) -> Any:
+def value_of(kind: Any, text: str) -> Any:
     """A flag's text as its field's type; as it is where it is none, for the spec to refuse."""
     if get_origin(kind) is tuple:
         parts = [] if text.strip() in ("", "none") else text.split(",")
-        return tuple(_value(get_args(kind)[0], part.strip()) for part in parts)
+        return tuple(value_of(get_args(kind)[0], part.strip()) for part in parts)
     if kind is bool:
         return {"true": True, "false": False}.get(text, text)
     if kind in (int, float):

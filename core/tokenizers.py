@@ -4,11 +4,14 @@ import codecs
 import functools
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from core import pretrained, specimens
 from core.pretrained import PRETRAINED, Gguf, Unavailable
 from core.specs import FinetuneSpec, GenerateSpec
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 CONTROL = 3  # type of a token in GGUF that no text spells: turns, ends
 _TURN = re.compile("\x00(\\d+)\x00")  # stands for a turn while the template is rendered
@@ -139,8 +142,12 @@ def _listed(vocabulary: str) -> str:
 class BytePairTokenizer:
     """Of published models: pairs of bytes merged in the order that the file gives.
 
-    Digits stand alone, and no space is put in front. Source: the file's own metadata, and the
-    pre-tokenizer `smollm` of llama.cpp. Checked: transformers' tokenizer on the same metadata.
+    Digits stand alone, and no space is put in front. A byte that the vocabulary lacks is left out,
+    as llama.cpp does: SmolLM2's lacks six control characters, and F1 and F2, with which only
+    unassigned characters begin.
+
+    Source: the file's own metadata, and llama.cpp (its pre-tokenizer `smollm`). Checked: a second
+    encoder (tests/core/test_tokenizers.py).
 
     Raises: Unavailable for another kind of tokenizer.
     """
@@ -263,30 +270,33 @@ def _alphabet() -> dict[int, str]:
 
 
 def _rendered(template: str, turns: Sequence[str]) -> str:
-    """The chat with these turns, the visitor's last, and the answer's beginning. The template comes
-    from a file, so it runs in a sandbox.
+    """The chat with these turns, the visitor's last, and the answer's beginning.
 
-    Source: transformers' `apply_chat_template`, whose environment this is.
+    Raises: ValueError. Checked: transformers' `apply_chat_template`.
     """
+    from jinja2 import TemplateError  # 0.1 s, and only chats need it
+
+    roles = ["user", "assistant"] * len(turns)
+    messages = [
+        {"role": role, "content": turn} for role, turn in zip(roles, reversed(turns), strict=False)
+    ]
+    try:
+        return _compiled(template).render(messages=messages[::-1], add_generation_prompt=True)
+    except TemplateError as why:
+        raise ValueError(
+            f"the chat template of the model does not take these turns ({why}); leave chat off"
+        ) from None
+
+
+@functools.lru_cache(maxsize=4)
+def _compiled(template: str) -> "Template":
+    """It comes from a file, so it runs in a sandbox. Raises: jinja2.TemplateError."""
     from jinja2 import TemplateError
-    from jinja2.sandbox import ImmutableSandboxedEnvironment  # 0.1 s, and only chats need it
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     def refuse(message: str) -> None:
         raise TemplateError(message)
 
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-    roles = ["user", "assistant"] * len(turns)
-    messages = [
-        {"role": role, "content": turn} for role, turn in zip(roles, turns[::-1], strict=False)
-    ][::-1]
-    variables: dict[str, Any] = {
-        "messages": messages,
-        "add_generation_prompt": True,
-        "raise_exception": refuse,
-    }
-    try:
-        return environment.from_string(template).render(**variables)
-    except TemplateError as why:
-        raise ValueError(
-            f"the chat template of the model does not take these turns ({why}); leave chat off"
-        ) from None
+    environment.globals["raise_exception"] = refuse
+    return environment.from_string(template)

@@ -5,10 +5,10 @@ import { mix } from "./player.js";
 
 export const defaults = {
   top: 26, bottom: 22, // for a word above the wave, for the columns' names
-  pitch: 40, narrowPitch: 27, // least pixels from one column to the next
+  pitch: 46, narrowPitch: 27, // least pixels from one column to the next
   gap: 0.3, widest: 62, // between columns, as a share of the pitch; of a card
-  inset: 4, between: 2, // of the cells in their card
-  rows: 12, cols: 2, // cells of a column without values
+  inset: 4, between: 1.5, // of the cells in their card
+  rows: 12, cols: 4, // cells: channels down, tokens across
 };
 
 /** "blocks.3.mlp.add" -> "blocks.3"; what stands before the blocks is the embedding's. */
@@ -45,17 +45,16 @@ export function evenly(columns, n) {
 /** How many columns a width has room for. */
 export const room = (width) => Math.max(3, Math.floor(width / (width < 460 ? defaults.narrowPitch : defaults.pitch)));
 
-/** Which of the columns shown stands for a column of the model: itself, or the next one shown. */
-export function shownIndex(shown, columns, id) {
+/** Index of the shown column that stands for a column of the model: itself, or the last before it. */
+export function standIn(shown, columns, id) {
   const at = columns.findIndex((c) => c.id === id);
-  const found = shown.findIndex((c) => columns.indexOf(c) >= at);
-  return at < 0 || found < 0 ? shown.length - 1 : found;
+  return shown.findLastIndex((c) => columns.indexOf(c) <= at);
 }
 
 /**
- * Cells of a recorded array whose last axis are channels and the one before it tokens: a cell for
- * each of `rows` evenly spaced channels (down) of `cols` evenly spaced tokens (across). Colour grows
- * with the square root of a value's size, full at the largest value shown.
+ * Cells of a recorded array of tokens × channels: `cols` evenly spaced tokens across, the newest
+ * last, `rows` evenly spaced channels down. Colour grows with the square root of a value's size,
+ * full at the largest value shown.
  */
 export function cellsOf(array, rows = defaults.rows, cols = defaults.cols) {
   const [n, width] = array.shape.length > 1 ? array.shape.slice(-2) : [1, array.shape[0]];
@@ -64,7 +63,8 @@ export function cellsOf(array, rows = defaults.rows, cols = defaults.cols) {
   const value = (row, col) => array.at(pick(col, c, n) * width + pick(row, r, width));
   let top = 0;
   for (let i = 0; i < r; i += 1) for (let j = 0; j < c; j += 1) top = Math.max(top, Math.abs(value(i, j)));
-  return { rows: r, cols: c, value, at: (i, j) => Math.sign(value(i, j)) * Math.sqrt(Math.abs(value(i, j)) / (top || 1)) };
+  const at = (i, j) => Math.sign(value(i, j)) * Math.sqrt(Math.abs(value(i, j)) / (top || 1));
+  return { rows: r, cols: c, value, at };
 }
 
 /** Where `n` columns stand: [{x, y, w, h}] of their cards. */
@@ -80,33 +80,31 @@ export function place(n, width, height) {
 export const hit = (boxes, x, y) => boxes.findIndex((b) => x >= b.x - 3 && x <= b.x + b.w + 3 && y >= b.y && y <= b.y + b.h);
 
 /**
- * Draw a lane. A column is {label, cells: {rows, cols, at(r, c) -> [-1, 1]} | null,
- * role: "activation" | "grad", state: "todo" | "now" | "done", flash?: share of a full amber frame};
+ * Draw a lane; returns where its columns stand. A column is {label, cells: {rows, cols, at(r, c) ->
+ * [-1, 1]} | null, role: "activation" | "grad" | "update", state: "todo" | "now" | "done"};
  * `direction` is 1 where the wave runs to the right, -1 to the left; `note` is the word above it.
  */
 export function drawLane(context, width, height, { columns, direction = 1, note = "" }, colours) {
   const c = colours;
   const boxes = place(columns.length, width, height);
-  context.lineWidth = 1;
   context.font = `11px ${c.font}`;
   context.textBaseline = "middle";
   drawDashes(context, columns, boxes, c);
-  columns.forEach((column, i) => drawColumn(context, column, boxes[i], c));
+  columns.forEach((column, i) => drawColumn(context, column, boxes[i], direction, c));
   drawLabels(context, columns, boxes, width, height, c);
   const now = columns.findIndex((column) => column.state === "now");
-  if (now >= 0 && note) drawNote(context, columns[now], boxes[now], direction, note, width, c);
+  if (now >= 0 && note) drawNote(context, boxes[now], direction, note, width, c);
   return boxes;
 }
 
-const hue = (column, c) => (column.role === "grad" ? c.backward : c.forward);
+const HUES = { activation: "forward", grad: "backward", update: "update" };
+const hue = (column, c) => c[HUES[column.role]];
 
 function drawDashes(context, columns, boxes, c) {
   context.lineWidth = 3;
   for (let i = 0; i + 1 < boxes.length; i += 1) {
     const [left, right] = [columns[i], columns[i + 1]];
-    // Forward has come through once the right one is reached; backward, once it has left it.
-    const reached = right.state !== "todo" && left.state !== "todo";
-    context.strokeStyle = reached ? hue(right, c) : c.line;
+    context.strokeStyle = left.state === "todo" || right.state === "todo" ? c.line : hue(right, c);
     const [x0, x1] = [boxes[i].x + boxes[i].w, boxes[i + 1].x];
     const inset = Math.max(1.5, (x1 - x0) * 0.14);
     const y = Math.round(boxes[i].y + boxes[i].h / 2) + 0.5;
@@ -117,33 +115,36 @@ function drawDashes(context, columns, boxes, c) {
   }
 }
 
-function drawColumn(context, column, box, c) {
+function drawColumn(context, column, box, direction, c) {
   const d = defaults;
-  const now = column.state === "now";
   context.fillStyle = c.background;
   context.strokeStyle = c.line;
   context.lineWidth = 1;
   rounded(context, box.x, box.y, box.w, box.h, 6);
   context.fill();
   context.stroke();
+  drawCells(context, column, box, c);
+  if (column.state !== "now") return;
+  context.strokeStyle = column.role === "update" ? c.update : direction < 0 ? c.backward : c.forward;
+  context.lineWidth = 2.5;
+  rounded(context, box.x - 2, box.y - 3, box.w + 4, box.h + 6, 7);
+  context.stroke();
+}
+
+/** Cells of one size in every column: a single token is a single strip in the middle. */
+function drawCells(context, column, box, c) {
+  const d = defaults;
   const cells = column.cells ?? { rows: d.rows, cols: d.cols, at: null };
-  const w = (box.w - 2 * d.inset - (cells.cols - 1) * d.between) / cells.cols;
+  const w = (box.w - 2 * d.inset - (d.cols - 1) * d.between) / d.cols;
   const h = (box.h - 2 * d.inset - (cells.rows - 1) * d.between) / cells.rows;
+  const left = box.x + (box.w - cells.cols * (w + d.between) + d.between) / 2;
   for (let i = 0; i < cells.rows; i += 1) {
     for (let j = 0; j < cells.cols; j += 1) {
-      const share = cells.at && column.state !== "todo" ? Math.min(1, Math.abs(cells.at(i, j))) : null;
-      context.fillStyle = share === null ? c.empty : mix(c.empty, hue(column, c), 0.06 + 0.94 * share);
-      rounded(context, box.x + d.inset + j * (w + d.between), box.y + d.inset + i * (h + d.between), w, h, Math.min(2, w / 3));
+      const known = cells.at && column.state !== "todo";
+      context.fillStyle = known ? mix(c.empty, hue(column, c), 0.06 + 0.94 * Math.min(1, Math.abs(cells.at(i, j)))) : c.empty;
+      rounded(context, left + j * (w + d.between), box.y + d.inset + i * (h + d.between), w, h, Math.min(2, w / 3));
       context.fill();
     }
-  }
-  if (now || column.flash) {
-    context.strokeStyle = now ? hue(column, c) : c.update;
-    context.globalAlpha = now ? 1 : Math.min(1, column.flash);
-    context.lineWidth = 2.5;
-    rounded(context, box.x - 2, box.y - 3, box.w + 4, box.h + 6, 7);
-    context.stroke();
-    context.globalAlpha = 1;
   }
 }
 
@@ -162,7 +163,7 @@ function drawLabels(context, columns, boxes, width, height, c) {
   });
 }
 
-function drawNote(context, column, box, direction, note, width, c) {
+function drawNote(context, box, direction, note, width, c) {
   context.font = `600 11.5px ${c.font}`;
   const text = direction > 0 ? `${note} ▸` : `◂ ${note}`;
   const half = context.measureText(text).width / 2;

@@ -104,8 +104,11 @@ export function phases(recorded) {
 export const phaseStops = (recorded) => [...phases(recorded).map((p) => p.start), duration(recorded)];
 
 /** The slow-down, 1-2-5 rounded, at which the step lasts about `seconds`. */
-export function slowDown(recorded, seconds = 9) {
-  const exact = seconds / duration(recorded);
+export const slowDown = (recorded, seconds = 9) => slowed(duration(recorded), seconds);
+
+/** The same of any length of time. */
+export function slowed(length, seconds = 9) {
+  const exact = seconds / length;
   const ten = 10 ** Math.floor(Math.log10(exact));
   return ten * [1, 2, 5, 10].findLast((m) => m * ten <= exact * 1.0000001);
 }

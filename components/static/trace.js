@@ -6,6 +6,7 @@ const TYPES = {
   f4: [Float32Array, 4], f8: [Float64Array, 8],
 };
 const NOT_FINITE = { NaN: NaN, Infinity: Infinity, "-Infinity": -Infinity };
+const TOLD = /^(ops|piece|weights_sha256_.*|text_\d+)$/; // samples that are no picture of a moment
 const number = (v) => (typeof v === "string" ? NOT_FINITE[v] : v);
 
 /** Message of the page -> {header, events, arrays}: u32 header length, JSON header, two files. */
@@ -49,6 +50,10 @@ export class Trace {
     this.recorded = []; // {step, spans, memory, scalars, arrays: Map}, in order
     this.constants = new Map(); // "op role" -> array, recorded once
     this.nTrain = 0;
+    this.prompt = []; // of an answer: its tokens, and those that came
+    this.tokens = [];
+    this.texts = new Map(); // name -> what the run told under it, in order: hashes, pieces, answers
+    this.scalars = new Map(); // name -> the last value of all
     this.open = new Map(); // steps being recorded
     this.text = new TextDecoder();
     this.rest = "";
@@ -81,7 +86,8 @@ export class Trace {
   #take(r) {
     if (r.type === "Started") this.started = r;
     else if (r.type === "Ended") this.ended = r;
-    else if (r.type === "Sample") this.frames.at(-1).samples.push(r);
+    else if (r.type === "Token") (r.phase === "prompt" ? this.prompt : this.tokens).push(r);
+    else if (r.type === "Sample") this.#sample(r);
     else if (r.type === "Span") this.#step(r.step).spans.push(r);
     else if (r.type === "Memory") this.#step(r.step).memory.push(r);
     else if (r.type === "Scalar") this.#scalar(r);
@@ -100,16 +106,27 @@ export class Trace {
     return this.open.get(step);
   }
 
+  /** What was recorded of a step or trip so far: {step, spans, memory, scalars, arrays}, or null. */
+  at(step) {
+    return this.recorded.find((r) => r.step === step) ?? this.open.get(step) ?? null;
+  }
+
+  /** What a model in training wrote belongs to a frame; all else to the run. */
+  #sample(r) {
+    if (this.frames.length && !TOLD.test(r.name)) this.frames.at(-1).samples.push(r);
+    else this.texts.set(r.name, [...(this.texts.get(r.name) ?? []), r.text]);
+  }
 
   #scalar(r) {
     const value = number(r.value);
+    this.scalars.set(r.name, value);
     if (r.name === "paused") {
       this.paused = value === 1;
       this.nStates += 1;
     }
     else if (r.name === "n_train") this.nTrain = value;
     else if (r.name === "epoch") this.frames.push({ step: r.step, epoch: value, arrays: new Map(), samples: [] });
-    else if (/^(train|held_out)_|^loss_scale$/.test(r.name)) this.frames.at(-1)[r.name] = value;
+    else if (this.frames.length && /^(train|held_out)_|^loss_scale$/.test(r.name)) this.frames.at(-1)[r.name] = value;
     else {
       const recorded = this.#step(r.step);
       recorded.scalars[r.name] = value;

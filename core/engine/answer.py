@@ -27,6 +27,7 @@ from core.tokenizers import tokenizer_of
 N_TOP = 20  # of the likeliest tokens, kept for each trip
 SHOWN_CHANNELS = 48
 SHOWN_TOKENS = 48
+PART_CHANNELS = 24  # of what each part of the model gives for the newest token, in every trip
 SHOWN_LAYERS = 12  # whose attention is kept, evenly spread, where there are more
 
 
@@ -65,9 +66,10 @@ class Answer:
         self._trip_s: list[float] = []
         self._cpu_s = 0.0
         self._looked = 0
-        self._told = False
+        self._told = self._stopped = False
         self._latest: list[Event] = []
         self._before = self._sha256()
+        self._parts = _parts(self.op_ids)
 
     # -- driving --------------------------------------------------------------------------------
 
@@ -88,7 +90,12 @@ class Answer:
     def answered(self) -> bool:
         """No further token comes."""
         full = self.tokens_BS.shape[1] > self.spec.context  # the newest is not read yet
-        return self.step >= self.spec.max_new_tokens or all(self._over) or full
+        enough = self.step >= self.spec.max_new_tokens
+        return enough or full or all(self._over) or (self._stopped and self.step > 0)
+
+    def stop(self) -> None:
+        """Take no further trip; what was said is still looked into and accounted for."""
+        self._stopped = True
 
     @property
     def done(self) -> bool:
@@ -126,9 +133,12 @@ class Answer:
         spec, step = self.spec, self.step
         tokens_BT = self.trip_tokens(step)
         ends: list[float] = []
+        parts: list[torch.Tensor] = []  # what each part of the model gives
         clock = time.perf_counter
 
         def done(output: torch.Tensor) -> None:
+            if len(ends) in self._parts:
+                parts.append(output)
             ends.append(clock())
 
         if not spec.cache:
@@ -149,7 +159,14 @@ class Answer:
         self._latest.append(
             Array(step=step, op="trip", role="op_ends", values=op_ends.astype(np.float32))
         )
+        self._latest.append(Array(step=step, op="trip", role="parts", values=self._newest(parts)))
         self.step += 1
+
+    def _newest(self, parts: list[torch.Tensor]) -> np.ndarray:
+        """Some channels of the newest token of the first sequence: parts × channels, float32."""
+        rows = [p.view(self.spec.batch_size, -1, p.shape[-1])[0, -1].numpy() for p in parts]
+        n_channels = min(PART_CHANNELS, *map(len, rows))
+        return np.stack([row[evenly(len(row), n_channels)] for row in rows])
 
     def _tell(
         self, step: int, probs_BV: torch.Tensor, new_B: torch.Tensor, start_s: float, end_s: float
@@ -340,7 +357,7 @@ class Answer:
         ledger = Ledger(
             ANSWER_CATEGORIES,
             weights=self.decoder.weights,
-            inputs=[tokens_BT],
+            inputs=[tokens_BT, *self.decoder.constants],
             cache=self.decoder.cache,
         )
         with torch.inference_mode(), ledger:
@@ -351,6 +368,13 @@ class Answer:
             yield Memory(step=step, phase=phase, op=op, held_bytes=held_bytes)
         peak = max(sum(held.values()) for _, _, held in samples)
         yield Scalar(step=step, name="peak_bytes", value=peak)
+
+
+def _parts(ops: list[str]) -> frozenset[int]:
+    """Places of the ops whose outputs stand for a part of the model: embedding, blocks, head."""
+    embedded = max(i for i, op in enumerate(ops) if op.startswith("embed."))
+    blocks = (i for i, op in enumerate(ops) if op.endswith(".mlp.add"))
+    return frozenset((embedded, *blocks, ops.index("head")))
 
 
 def _highest_and_last(

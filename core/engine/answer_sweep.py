@@ -25,8 +25,9 @@ from core.events import Event, Sample, Scalar
 from core.specs import AnswerSweepSpec, GenerateSpec
 from core.tokenizers import tokenizer_of
 
-N_ROUNDS = 3
-ROUND_S = 1.5  # a point's round ends after this time, or when the text does
+N_ROUNDS = 6  # the first reads the whole text, the others
+FURTHER_TRIPS = 6  # of it, evenly spread, or as many as take
+ROUND_S = 1.5
 AGAIN_S = 0.5  # a prefill that took longer is not repeated
 COMPARED_TOKENS = 256  # most of the text whose logits are compared: 50 MB at 49,152 tokens
 
@@ -126,7 +127,7 @@ class AnswerSweep:
         if math.isnan(point.logits_max_diff) and self.spec.over == "weight_format":
             self._compare(point, decoder)
         with alone() as found:
-            self._measure(point, decoder)
+            self._measure(point, decoder, a_round)
         point.disturbed = point.disturbed or not found.locked
         self._latest += _told(i, point, decoder, self._n_new)
         self._ticks += 1
@@ -179,9 +180,6 @@ class AnswerSweep:
             point.decoder = self._made(point)
             if not self._written:
                 self._write(point.decoder)
-                text = self.tokenizer.decode(self._written)
-                self._latest.append(Sample(step=0, name="text", text=text))
-                self._latest.append(Scalar(step=0, name="new_tokens", value=len(self._written)))
             prefill, *_, last = self._trips(point)
             if point.trip_s:  # taken up again: the cache is filled anew
                 _trip(point.decoder, *prefill)
@@ -220,7 +218,9 @@ class AnswerSweep:
     # -- text -----------------------------------------------------------------------------------
 
     def _write(self, decoder: Decoder) -> None:
-        """The text after the prompt: what the first point's model finds likeliest."""
+        """The text after the prompt: what the first point's model finds likeliest; over `context`
+        the prompt again and again.
+        """
         if self.spec.over == "context":
             most = max(p.spec.context for p in self._points)
             repeated = self.prompt * -(-most // len(self.prompt))
@@ -232,6 +232,9 @@ class AnswerSweep:
             logits_BV = decoder.trip(torch.tensor([tokens] * decoder.batch_size))
             tokens = [int(logits_BV[0].argmax())]
             self._written += tokens
+        text = self.tokenizer.decode(self._written)
+        self._latest.append(Sample(step=0, name="text", text=text))
+        self._latest.append(Scalar(step=0, name="new_tokens", value=len(self._written)))
 
     def _trips(self, point: _Point) -> list[Trip]:
         """The prefill, then every decode."""
@@ -247,26 +250,28 @@ class AnswerSweep:
 
     # -- measuring ------------------------------------------------------------------------------
 
-    def _measure(self, point: _Point, decoder: Decoder) -> None:
-        """Prefill, then decodes until the text or the time is at its end."""
+    def _measure(self, point: _Point, decoder: Decoder, a_round: int) -> None:
+        """Prefill, then decodes: all of the text, in a further round some."""
         prefill, *decodes = self._trips(point)
-        known = bool(point.trip_s)
+        end = decodes[-1][0] + len(decodes[-1][1])
+        every = 1 if a_round == 0 else -(-len(decodes) // FURTHER_TRIPS)
         picked: list[int] = []
-        if not known or max(point.ttft_s) < AGAIN_S:  # else the cache has it from before
+        if a_round == 0 or max(point.ttft_s) < AGAIN_S:  # else the cache has it from before
             seconds, cpu_s, token = _trip(decoder, *prefill)
             point.ttft_s.append(seconds)
             point.cpu_s += cpu_s
             picked.append(token)
         spent_s = 0.0
-        for start, tokens in decodes:
+        for start, tokens in decodes[a_round % every :: every]:
             seconds, cpu_s, token = _trip(decoder, start, tokens)
             point.trip_s.append(seconds)
             point.cpu_s += cpu_s
             picked.append(token)
             spent_s += seconds
-            if spent_s > ROUND_S and known:
+            if spent_s > ROUND_S and a_round:
                 break
-        if not known and self.spec.over != "context":
+        decoder.length = end
+        if a_round == 0 and self.spec.over != "context":
             pairs = zip(picked, self._written, strict=True)
             point.tokens_changed = sum(token != wanted for token, wanted in pairs)
 

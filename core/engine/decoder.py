@@ -285,6 +285,12 @@ class Decoder:
         for layer in self._layers:
             yield from (layer.keys_BKSE, layer.values_BKSE)
 
+    @property
+    def constants(self) -> Iterator[torch.Tensor]:
+        """What depends on places alone: RoPE's angles for the whole context."""
+        if self._turns_SR is not None:
+            yield self._turns_SR
+
     def keys(self, i: int) -> torch.Tensor:
         """Of layer i, as far as they are filled; shape (B, K, S, E), a view."""
         return self._layers[i].keys_BKSE[:, :, : self.length]

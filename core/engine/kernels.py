@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
+from core.formats import KERNELS
 from core.units import GROUP, STORED
 
 BLOCK_ROWS = {torch.float32: 480, torch.bfloat16: 160}  # most rows of a block
@@ -31,54 +32,6 @@ PACK_BLOCK = 64  # its layout repeats after so many rows, on every instruction s
 FEW_VECTORS = 8  # int8 writes its numbers out, once, for more vectors than these
 CHUNK = 1 << 20  # numbers written out at a time: 4 MB as fp32, which stay in the cache
 PAGES = 64 << 20  # bytes asked of the system at a time
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kernel:
-    """How products with a weight format are computed here; for the page."""
-
-    title: str
-    real: bool  # from the stored numbers themselves; else they are dequantised before each product
-    op: str  # of one vector, as torch calls it
-    says: str  # one sentence
-
-
-KERNELS = {
-    "fp32": Kernel(
-        title="32-bit floats",
-        real=True,
-        op="aten::embedding_bag",
-        says="Four bytes a number, multiplied as they are.",
-    ),
-    "bf16": Kernel(
-        title="bfloat16",
-        real=True,
-        op="aten::embedding_bag",
-        says="Two bytes a number, the first half of the float; the vector is rounded to bfloat16 "
-        "too, products are added up in 32 bits.",
-    ),
-    "int8": Kernel(
-        title="8-bit integers",
-        real=True,
-        op="quantized::embedding_bag_byte_rowwise_offsets",
-        says="One byte a number; 64 numbers of a column share a scale and a zero. The vector stays "
-        "in 32 bits. For a whole prompt they are written out as floats first.",
-    ),
-    "int4": Kernel(
-        title="4-bit integers",
-        real=True,
-        op="aten::_weight_int4pack_mm_for_cpu",
-        says="Half a byte a number; 32 numbers of a row share a scale and a zero. The vector is "
-        "rounded to bfloat16.",
-    ),
-    "file": Kernel(
-        title="as in the file",
-        real=False,
-        op="aten::mv",
-        says="The file's own blocks of 32 numbers, kept as they are. torch has no product for "
-        "them: each product writes them out as floats first, which takes longer than it saves.",
-    ),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

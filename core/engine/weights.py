@@ -163,6 +163,12 @@ def _published(model: str, shape: TransformerShape) -> Weights:
         _write(cache, shapes, (_in_model(n, found, rows) for n, found in blocks.items()))
         return _in_order(load_file(cache), shapes, cache)
     # The disk is full, or the folder is not ours: this process has its own.
+    return from_blocks(blocks, shape)
+
+
+def from_blocks(blocks: dict[str, RawBlocks], shape: TransformerShape) -> Weights:
+    """The model's weights from its file's blocks, all of them in memory."""
+    rows = rows_in_file(shape)
     return {name: _in_model(name, found, rows) for name, found in blocks.items()}
 
 

@@ -4,7 +4,7 @@ import functools
 import json
 from pathlib import Path
 
-from core.specs import Spec
+from core.specs import RunSpec
 from core.trace import EVENTS
 
 FOLDER = Path(__file__).parent
@@ -20,6 +20,6 @@ def _by_spec() -> dict[str, Path]:
     return found
 
 
-def shipped(spec: Spec) -> Path | None:
+def shipped(spec: RunSpec) -> Path | None:
     """The run folder of a shipped recording of exactly this spec, if there is one."""
     return _by_spec().get(spec.spec_id)

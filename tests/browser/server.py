@@ -46,8 +46,8 @@ def serve(
 ) -> Iterator[Server]:
     """`streamlit run ENTRY` on a free port, from healthy to gone.
 
-    `options`: further flags, as in ("--theme.base", "dark"). `variables`: of its environment. Runs as a visitor would start it: from
-    the root of the project, with nothing put on Python's path.
+    `options`: further flags, as in ("--theme.base", "dark"). `variables`: of its environment. Runs
+    as a visitor would start it: from the root of the project, with nothing put on Python's path.
 
     Raises: AssertionError with the server's own words if it ends or does not become healthy.
     """

@@ -19,7 +19,7 @@ from tests.browser.server import Server
 
 pytestmark = pytest.mark.browser
 
-DIGITS = {"specimen": "digits", "epochs_d": 5000}  # these go on for minutes
+PLAYGROUND = {"epochs": 5000, "pace": 10}  # these go on for minutes
 ADDITION = {"specimen": "addition", "batch_a": 32, "steps_a": 20000}
 
 seeds = itertools.count(101)  # a spec for each test: runs of the same one would be joined
@@ -104,6 +104,7 @@ def test_a_run_is_seen_to_learn_is_paused_and_stepped(visit: Visit, runs: Path):
     trace = Trace.read(folder(runs, tab))
     assert trace.recorded_steps == [*recorded, recorded[-1] + 1]
     assert trace.scalars("epoch")[-1][0] == recorded[-1] + 2  # the update was taken
+    tab.stop()  # others run these settings too
 
 
 def test_keys_move_the_playhead_by_ops_and_phases_and_ask_the_server_nothing(look: Visit):
@@ -186,7 +187,7 @@ def test_a_press_on_the_ribbon_goes_to_the_moment_under_the_pointer(look: Visit)
 
 
 def test_a_reload_comes_back_to_the_same_run(visit: Visit):
-    tab = visit(link(epochs=5000)).train()
+    tab = visit(link(**PLAYGROUND)).train()
     run, seen = tab.ask("[m.header.run, m.trace.frames.length]")
     tab.page.wait_for_url(f"**run={run.split('/')[1]}*")
     tab.reload()
@@ -197,7 +198,7 @@ def test_a_reload_comes_back_to_the_same_run(visit: Visit):
 
 
 def test_two_tabs_of_one_spec_watch_one_run(visit: Visit, runs: Path):
-    at = link(epochs=5000)
+    at = link(**PLAYGROUND)
     one = visit(at).train()
     other = visit(at)  # another visitor, who knows only the settings
     other.until("m.source && m.trace.frames.length > 5")
@@ -225,7 +226,7 @@ def test_two_visitors_who_run_the_shipped_settings_share_the_run(visit: Visit, r
 
 
 def test_stop_ends_a_run_and_reset_goes_back_to_the_first_weights(visit: Visit, runs: Path):
-    tab = visit(link(epochs=5000)).train()
+    tab = visit(link(**PLAYGROUND)).train()
     stopped = folder(runs, tab)
     first = tab.ask("[...m.trace.frames[0].arrays.get('head.linear frame_weight').values]")
     tab.stop()
@@ -258,9 +259,8 @@ def worker_of(server: Server) -> int:
 def test_a_worker_that_dies_breaks_its_runs_off_and_the_next_one_runs_them(
     visit: Visit, runs: Path, server: Server
 ):
-    """Whatever they train; what they recorded stays."""
-    links = [link(epochs=5000), *(link(**settings) for settings in (DIGITS, ADDITION))]
-    tabs = [visit(at).train() for at in links]
+    """NumPy's and torch's; what they recorded stays."""
+    tabs = [visit(link(**settings)).train() for settings in (PLAYGROUND, ADDITION)]
     broken = [folder(runs, tab) for tab in tabs]
     seen = [tab.ask("m.trace.frames.length") for tab in tabs]
     os.kill(worker_of(server), signal.SIGKILL)
@@ -279,23 +279,31 @@ def test_a_worker_that_dies_breaks_its_runs_off_and_the_next_one_runs_them(
         tab.stop()
 
 
-@pytest.mark.parametrize("settings", [{"epochs": 5000}, ADDITION], ids=["playground", "addition"])
-def test_a_run_folder_that_vanishes_leaves_a_page_that_trains(
+def vanish(runs: Path, tab: Training) -> str:
+    """Delete the folder of the run that a tab shows; returns which it was."""
+    gone = folder(runs, tab)
+    shutil.rmtree(gone)
+    return f"{gone.parent.name}/{gone.name}"
+
+
+ANOTHER = "m.header.run !== arg && m.trace.frames.length && m.trace.recorded.length"
+
+
+@pytest.mark.parametrize("settings", [PLAYGROUND, ADDITION], ids=["playground", "addition"])
+def test_a_live_run_s_folder_that_vanishes_leaves_a_page_that_trains(
     visit: Visit, runs: Path, settings: dict[str, object]
 ):
-    """While the run goes on, while it waits, and when it has ended."""
     tab = visit(link(**settings), allowed=(r"^404 .*/api/runs/",)).train()
+    tab.until(ANOTHER, vanish(runs, tab))
+    tab.train().stop()
 
-    def vanish() -> str:
-        gone = folder(runs, tab)
-        shutil.rmtree(gone)
-        return f"{gone.parent.name}/{gone.name}"
 
-    another = "m.header.run !== arg && m.trace.frames.length && m.trace.recorded.length"
-    tab.until(another, vanish())
-    tab.train().pause()
+def test_a_paused_or_ended_run_s_folder_that_vanishes_leaves_a_page_that_trains(
+    visit: Visit, runs: Path
+):
+    tab = visit(link(**ADDITION), allowed=(r"^404 .*/api/runs/",))
     for _ in ("paused", "ended"):
-        gone = vanish()
+        gone = vanish(runs, tab)
         tab.page.reload()  # it asks for nothing more by itself
-        tab.until(another, gone)
+        tab.until(ANOTHER, gone)
         tab.train().stop()

@@ -65,13 +65,14 @@ def pixels(tab: Training, canvas: str, places: list[tuple[int, int]]) -> list[li
     )
 
 
-def cells(tab: Training, *, filled: bool) -> list[dict[str, Any]]:
-    """The strips' cells that hold a value now, or those that hold none: not yet, or no more.
+def cells(tab: Training) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The strips' cells that hold a value now, and those that hold none: not yet, or no more.
 
     Without those that are too narrow to have a pixel of their own.
     """
-    every = tab.ask("scene.cells(m.place, m.recorded, m.state)")
-    return [c for c in every if c["w"] >= 2 and filled != (c["empty"] or c["released"])]
+    every = [c for c in tab.ask("scene.cells(m.place, m.recorded, m.state)") if c["w"] >= 2]
+    blank = [c for c in every if c["empty"] or c["released"]]
+    return [c for c in every if not (c["empty"] or c["released"])], blank
 
 
 def middle(cell: dict[str, Any]) -> tuple[int, int]:
@@ -112,15 +113,16 @@ def test_the_strips_show_the_recorded_values(look: Visit, runs: Path, theme: str
     spans, n_cells = trace.spans(step), []
     for span in spans:
         tab.during(span.phase, span.op)
-        shown, blank = cells(tab, filled=True), cells(tab, filled=False)
+        shown, blank = cells(tab)
         n_cells.append(len(shown))
+        seen = pixels(tab, "scene", [*map(middle, shown + blank)])
         wrong = [
-            (span, cell, seen, expected)
-            for cell, seen in zip(shown, pixels(tab, "scene", [*map(middle, shown)]), strict=True)
-            if not near(seen, expected := recorded_colour(trace, step, cell, COLOURS[theme]))
+            (span, cell, pixel, expected)
+            for cell, pixel in zip(shown, seen, strict=False)
+            if not near(pixel, expected := recorded_colour(trace, step, cell, COLOURS[theme]))
         ]
         assert wrong == []
-        assert {opacity for *_, opacity in pixels(tab, "scene", [*map(middle, blank)])} <= {0}
+        assert {opacity for *_, opacity in seen[len(shown) :]} <= {0}
     n_examples = trace.scalars_of(step)["batch_examples"]
     assert n_cells[0] == (2 + 1) * n_examples  # inputs and targets are there from the start
     assert max(n_cells) > 1.5 * n_cells[0]
@@ -198,7 +200,7 @@ def test_another_recorded_value_is_another_picture(look: Visit):
     """One number is changed in the browser's trace: its cell has the new colour, no other."""
     tab = look(SHIPPED, color_scheme="light")
     tab.during("backward", "loss")
-    shown = cells(tab, filled=True)
+    shown, _ = cells(tab)
     changed = next(
         i
         for i, c in enumerate(shown)

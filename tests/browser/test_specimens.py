@@ -206,7 +206,7 @@ def test_the_tiles_show_the_recorded_numbers(look: Visit):
 def test_sums_are_shown_as_they_were_written_right_and_wrong(visit: Visit, runs: Path):
     """From a network that knows nothing to one that gets every sum it never saw right; a step is
     shown with its own sums."""
-    tab = visit("/training?specimen=addition&seed=7").train()
+    tab = visit("/training?specimen=addition&batch_a=64&seed=7").train()
     assert tab.ask("m.trace.frames[0].held_out_accuracy") < 0.1
     tab.until("m.trace.frames.at(-1).held_out_accuracy === 1", within_s=PATIENTLY_S)
     tab.pause()

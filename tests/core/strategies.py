@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from core import specs
-from core.events import Array, Ended, Event, Memory, Sample, Scalar, Span, Started
+from core.events import Array, Ended, Event, Memory, Sample, Scalar, Span, Started, Token
 
 train_specs = st.builds(
     specs.TrainSpec,
@@ -76,6 +76,18 @@ event_kinds: dict[type[Event], st.SearchStrategy[Event]] = {
         wall_s=finite,
         cpu_s=finite,
         advice=json_objects,
+    ),
+    Token: st.builds(
+        Token,
+        step=counts,
+        row=counts,
+        phase=texts,
+        id=counts,
+        text=texts,
+        start_s=st.none() | finite,
+        end_s=st.none() | finite,
+        prob=st.none() | finite,
+        top=st.lists(st.tuples(counts, texts, finite).map(list), max_size=3),
     ),
     Sample: st.builds(Sample, step=counts, name=texts, text=texts),
 }

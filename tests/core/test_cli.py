@@ -444,7 +444,7 @@ def test_checkpointing_alone_is_a_switch():
 # -- what is refused ----------------------------------------------------------------------------
 
 REFUSED = {
-    "fly": ["command='fly' is unknown", "run train or predict"],
+    "fly": ["command='fly' is unknown", "run train, run generate or predict"],
     "run fly": ["command='run fly' is unknown"],
     "predict": ["--specimen is missing", "playground, digits, addition, pydocs, text"],
     "predict --specimen cat": ["specimen='cat' is unknown", "playground, digits"],

@@ -261,7 +261,7 @@ with (dest / "partial").open("wb") as file:
     for i in range(4):
         file.write(raw[i * len(raw) // 4 : (i + 1) * len(raw) // 4])
         file.flush()
-        time.sleep(0.15)
+        time.sleep(0.03)
 (dest / "partial").rename(dest / "bothways_tiny-1.0-py3-none-any.whl")
 """
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.specs import MAX_DEPTH, SPEC_KINDS, Spec, TrainSpec
+from core.specs import MAX_DEPTH, SPEC_KINDS, RunSpec, Spec, TrainSpec
 from tests.core.strategies import json_values, train_specs
 
 # The least that makes a valid spec of each specimen.
@@ -42,15 +42,15 @@ def test_differences_are_enough(spec: TrainSpec):
 @pytest.mark.parametrize("specimen", SPEC_KINDS)
 def test_a_spec_of_every_specimen_survives_json(specimen: str):
     """The defaults of each specimen come back as what they were, from all or the fewest fields."""
-    spec = Spec.from_json(LEAST[specimen])
+    spec = RunSpec.from_json(LEAST[specimen])
     assert type(spec) is SPEC_KINDS[specimen]
-    assert Spec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
-    assert Spec.from_json(json.loads(json.dumps(spec.differences))) == spec
+    assert RunSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
+    assert RunSpec.from_json(json.loads(json.dumps(spec.differences))) == spec
 
 
 def test_settings_without_a_specimen_are_the_playgrounds():
     """Links from before there were others name no specimen."""
-    assert Spec.from_json({"problem": "xor"}) == TrainSpec(problem="xor")
+    assert RunSpec.from_json({"problem": "xor"}) == TrainSpec(problem="xor")
 
 
 # -- names --------------------------------------------------------------------------------------
@@ -71,7 +71,7 @@ def test_ids_differ_exactly_where_specs_do(one: TrainSpec, other: TrainSpec):
 
 def test_ids_of_specimens_differ():
     """No two specimens share an id, whatever fields they share."""
-    assert len({Spec.from_json(least).spec_id for least in LEAST.values()}) == len(SPEC_KINDS)
+    assert len({RunSpec.from_json(least).spec_id for least in LEAST.values()}) == len(SPEC_KINDS)
 
 
 @pytest.mark.parametrize(("field", "value"), [("learning_rate", 1), ("noise", 0)])
@@ -170,7 +170,7 @@ JUNK = [
 ]
 
 
-def well_typed(spec: Spec) -> bool:
+def well_typed(spec: RunSpec) -> bool:
     """Whether every field holds exactly the type it declares."""
     for field in dataclasses.fields(spec):
         value = getattr(spec, field.name)
@@ -178,20 +178,21 @@ def well_typed(spec: Spec) -> bool:
             return False
         if isinstance(value, tuple):
             assert isinstance(field.default, tuple)
-            if {type(element) for element in value} - {type(field.default[0])}:
+            kind = type(field.default[0]) if field.default else str
+            if {type(element) for element in value} - {kind}:
                 return False
     return True
 
 
-def directly(record: dict) -> Spec:
+def directly(record: dict) -> RunSpec:
     """The spec made without a detour through JSON's lists."""
     values = {name: value for name, value in record.items() if name != "specimen"}
     return SPEC_KINDS[record["specimen"]](**values)
 
 
-@pytest.mark.parametrize("make", [Spec.from_json, directly])
+@pytest.mark.parametrize("make", [RunSpec.from_json, directly])
 @pytest.mark.parametrize(("specimen", "field"), FIELDS)
-def test_a_wrong_type_is_a_value_error(make: Callable[[dict], Spec], specimen: str, field: str):
+def test_a_wrong_type_is_a_value_error(make: Callable[[dict], RunSpec], specimen: str, field: str):
     """Whatever is put into a field either is what the field declares or raises ValueError."""
     for junk in JUNK:
         try:
@@ -201,11 +202,16 @@ def test_a_wrong_type_is_a_value_error(make: Callable[[dict], Spec], specimen: s
         assert well_typed(spec), f"{field}={junk!r} got in"
 
 
+def test_training_takes_no_answer_for_a_run():
+    with pytest.raises(ValueError, match="specimen='answer' is unknown"):
+        Spec.from_json({"specimen": "answer"})
+
+
 @pytest.mark.parametrize("specimen", JUNK)
 def test_a_specimen_that_is_none_is_a_value_error(specimen: object):
     """Whatever is named as the specimen, a known name or ValueError."""
     with pytest.raises(ValueError, match="specimen="):
-        Spec.from_json({"specimen": specimen})
+        RunSpec.from_json({"specimen": specimen})
 
 
 @pytest.mark.parametrize("record", [None, [], ["noise"], "noise", 3, True])
@@ -231,7 +237,7 @@ def test_any_json_is_a_spec_or_a_value_error(settings: tuple[str, dict]):
     """JSON of any kind in any fields gives a well-typed spec with an id, or ValueError."""
     specimen, record = settings
     try:
-        spec = Spec.from_json(LEAST[specimen] | record)
+        spec = RunSpec.from_json(LEAST[specimen] | record)
     except ValueError:
         return
     assert well_typed(spec)

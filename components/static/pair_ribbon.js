@@ -1,0 +1,190 @@
+// What the step and the answer hold, one stack above the other: one clock, one scale of bytes.
+
+import { answerPeak, answerTimeline, endOf, stepPeak } from "./pair.js";
+import { bytes, mix, seconds } from "./player.js";
+import { bands, categoryName, fill } from "./ribbon.js";
+import { phases } from "./step.js";
+
+export const defaults = { stacks: 176, left: 62, right: 14, top: 24, strip: 19, gap: 26, axis: 20, held: 0.32 };
+const ANSWERED = ["weights", "inputs", "cache", "temporaries"];
+
+/** Height of the picture: two stacks that share their bytes' scale, each with a strip of phases. */
+export const height = () => {
+  const d = defaults;
+  return d.top + d.stacks + 2 * d.strip + d.gap + d.axis;
+};
+
+/** Stacked rectangles of an answer: [{category, t0, t1, low, high, looked}] in seconds and bytes. */
+export function answerBands(lane) {
+  const points = answerTimeline(lane);
+  const list = [];
+  points.forEach((point, i) => {
+    const t1 = points[i + 1]?.t ?? lane.end;
+    let low = 0;
+    for (const category of ANSWERED) {
+      const high = low + (point.held_bytes[category] ?? 0);
+      if (high > low && t1 > point.t) list.push({ category, t0: point.t, t1, low, high, looked: point.looked });
+      low = high;
+    }
+  });
+  return list;
+}
+
+/** Places: x and t of the clock they share, and `bytes` pixels for a byte in both stacks. */
+export function scales(step, answer, width) {
+  const d = defaults;
+  const end = endOf([step, answer]) || 1;
+  const [a, b] = [step ? stepPeak(step).total : 0, answer ? answerPeak(answer)?.total ?? 0 : 0];
+  const perByte = (d.stacks * 0.97) / (a + b || 1);
+  const stepBase = d.top + (b ? a * perByte + d.stacks * 0.03 : d.stacks);
+  return {
+    end, perByte, stepPeak: a, answerPeak: b, stepBase,
+    answerBase: stepBase + d.strip + d.gap + b * perByte,
+    x: (t) => d.left + (t / end) * (width - d.left - d.right),
+    t: (x) => Math.min(end, Math.max(0, ((x - d.left) / (width - d.left - d.right)) * end)),
+  };
+}
+
+/** Everything but the playhead. */
+export function drawStill(context, step, answer, width, c) {
+  const s = scales(step, answer, width);
+  context.font = `11px ${c.font}`;
+  context.textBaseline = "middle";
+  if (step) drawStack(context, bands(step.recorded), step.end, s, s.stepBase, c);
+  if (answer) drawStack(context, answerBands(answer), answer.end, s, s.answerBase, c);
+  drawScale(context, s, width, c);
+  if (step) drawPhases(context, step, s, c);
+  if (answer) drawTrips(context, answer, s, c);
+  if (step && s.answerPeak) drawOutline(context, answer, s, c);
+  if (step) {
+    const top = stepPeak(step);
+    drawPeak(context, s.x(top.t), s.stepBase - top.total * s.perByte, `peak ${bytes(top.total)} · ${top.phase}, ${top.op}`, width, c);
+  }
+  if (answer && s.answerPeak) {
+    const top = answerPeak(answer);
+    const what = top.looked ? `answering: at most ${bytes(top.total)}` : `answering: ${bytes(top.total)} of weights and cache`;
+    context.fillStyle = c.ink;
+    context.textAlign = "left";
+    context.fillText(what, defaults.left, s.answerBase - top.total * s.perByte - 9);
+  }
+  drawAxis(context, s, c);
+}
+
+function drawStack(context, list, end, s, base, c) {
+  const ratio = context.getTransform().a;
+  const whole = (x) => Math.round(x * ratio) / ratio; // neighbours of one colour must not show a seam
+  const rect = (band, t0, t1) => {
+    context.fillStyle = fill(context, band.category, c);
+    const [left, right] = [whole(s.x(t0)), whole(s.x(t1))];
+    const top = base - band.high * s.perByte;
+    context.fillRect(left, top, Math.max(1 / ratio, right - left), base - band.low * s.perByte - top);
+  };
+  for (const band of list) rect(band, band.t0, band.t1);
+  if (end >= s.end) return;
+  context.globalAlpha = defaults.held; // over, and still in memory
+  for (const band of list) if (band.t1 === end) rect(band, end, s.end);
+  context.globalAlpha = 1;
+}
+
+function drawScale(context, s, width, c) {
+  const line = (y, text) => {
+    context.fillStyle = c.muted;
+    context.textAlign = "right";
+    context.fillText(text, defaults.left - 8, y);
+    context.strokeStyle = c.line;
+    context.lineWidth = 1;
+    context.globalAlpha = 0.6;
+    context.beginPath();
+    context.moveTo(defaults.left, Math.round(y) + 0.5);
+    context.lineTo(width - defaults.right, Math.round(y) + 0.5);
+    context.stroke();
+    context.globalAlpha = 1;
+  };
+  if (s.stepPeak) {
+    line(s.stepBase, "0");
+    line(s.stepBase - s.stepPeak * s.perByte, bytes(s.stepPeak));
+  }
+  if (s.answerPeak) line(s.answerBase, "0");
+}
+
+function drawPhases(context, step, s, c) {
+  for (const { phase, start, end } of phases(step.recorded)) {
+    const again = phase === "recompute";
+    strip(context, phase, s.x(start), s.x(end), s.stepBase, mix(c.background, c[again ? "forward" : phase], again ? 0.6 : 0.3), c);
+  }
+}
+
+function drawTrips(context, answer, s, c) {
+  answer.trips.forEach((trip, i) => {
+    const shade = trip.phase === "prefill" ? 0.55 : 0.32;
+    strip(context, trip.phase === "prefill" || i === 1 ? trip.phase : "", s.x(trip.start), s.x(trip.end), s.answerBase, mix(c.background, c.forward, shade), c);
+  });
+}
+
+function strip(context, text, x0, x1, base, colour, c) {
+  const tall = defaults.strip - 5;
+  context.fillStyle = colour;
+  context.fillRect(x0, base + 3, Math.max(1, x1 - x0 - 1), tall);
+  if (!text || x1 - x0 < context.measureText(text).width + 6) return;
+  context.fillStyle = c.ink;
+  context.textAlign = "center";
+  context.fillText(text, (x0 + x1) / 2, base + 3 + tall / 2 + 0.5);
+}
+
+/** The answer's most, drawn into the step's stack. */
+function drawOutline(context, answer, s, c) {
+  const y = s.stepBase - s.answerPeak * s.perByte;
+  context.save();
+  for (const [colour, width] of [[c.background, 4], [c.cache, 2]]) {
+    context.strokeStyle = colour;
+    context.lineWidth = width;
+    context.setLineDash([6, 4]);
+    context.beginPath();
+    context.moveTo(s.x(0), y);
+    context.lineTo(s.x(s.end), y);
+    context.stroke();
+  }
+  context.restore();
+}
+
+function drawPeak(context, x, y, text, width, c) {
+  context.fillStyle = c.ink;
+  context.beginPath();
+  context.moveTo(x, y - 2);
+  context.lineTo(x - 4, y - 8);
+  context.lineTo(x + 4, y - 8);
+  context.fill();
+  const half = context.measureText(text).width / 2;
+  context.textAlign = "center";
+  context.fillText(text, Math.min(Math.max(x, defaults.left + half), width - defaults.right - half), y - 15);
+}
+
+function drawAxis(context, s, c) {
+  context.fillStyle = c.muted;
+  for (const [share, align] of [[0, "left"], [0.25, "center"], [0.5, "center"], [0.75, "center"], [1, "right"]]) {
+    context.textAlign = align;
+    context.fillText(seconds(s.end * share), s.x(s.end * share), height() - defaults.axis / 2 + 2);
+  }
+}
+
+export function drawPlayhead(context, step, answer, t, width, c) {
+  const s = scales(step, answer, width);
+  const x = s.x(Math.min(t, s.end));
+  const bottom = (answer && s.answerPeak ? s.answerBase : s.stepBase) + defaults.strip;
+  context.strokeStyle = context.fillStyle = c.ink;
+  context.lineWidth = 1.6;
+  context.beginPath();
+  context.moveTo(x, defaults.top - 4);
+  context.lineTo(x, bottom);
+  context.stroke();
+  context.beginPath();
+  context.arc(x, bottom, 4.5, 0, 7);
+  context.fill();
+}
+
+/** Categories that either stack holds, from the bottom up, with their names. */
+export function categories(step, answer) {
+  const seen = new Set([...(step ? bands(step.recorded) : []), ...(answer ? answerBands(answer) : [])].map((b) => b.category));
+  return ["weights", "inputs", "optimizer", "activations", "gradients", "cache", "temporaries"]
+    .filter((category) => seen.has(category)).map((category) => [category, categoryName(category) ?? category]);
+}

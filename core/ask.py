@@ -1,0 +1,162 @@
+"""One answer without a page: its flags, its run, and the account of it."""
+
+import argparse
+import contextlib
+import dataclasses
+import secrets
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from core import answers, cli, pretrained
+from core.cli import Refused
+from core.specs import GenerateSpec
+from core.tokenizers import tokenizer_of
+
+GENERATE = (
+    "Let a model answer a prompt, as the Inference page does, and compare what it takes with what\n"
+    "was predicted. Ctrl-C stops it after the present token."
+)
+_FLAGS = {  # flag -> field of the spec, and what it means
+    "model": ("model", "smollm2, a shipped recording such as addition, or a run: spec_id/attempt"),
+    "prompt": ("prompt", "text to go on from; with --chat, what is asked"),
+    "max-new-tokens": ("max_new_tokens", "tokens to write, unless the model ends before"),
+    "dtype": ("weight_format", "of the weights: fp32, bf16, int8, int4, or file (its own blocks)"),
+    "context": ("context", "tokens that the cache has room for"),
+    "batch": ("batch_size", "sequences of the same prompt at once"),
+    "temperature": ("temperature", "0: always the likeliest token"),
+    "top-k": ("top_k", "draw among so many of the likeliest; 0: all"),
+    "top-p": ("top_p", "draw among the fewest whose probabilities reach this sum"),
+    "seed": ("seed", "of the drawing"),
+    "threads": ("threads", "processor threads"),
+}
+_SWITCHES = {
+    "no-cache": "read the whole text again for every token",
+    "chat": "put the prompt into the model's chat template",
+}
+
+
+def parser() -> argparse.ArgumentParser:
+    made = cli.Parser(
+        prog="python -m core run generate",
+        description=GENERATE,
+        formatter_class=argparse.RawTextHelpFormatter,
+        allow_abbrev=False,
+    )
+    fields = {f.name: f for f in dataclasses.fields(GenerateSpec)}
+    for flag, (name, what) in _FLAGS.items():
+        made.add_argument(
+            f"--{flag}", metavar="VALUE", help=f"{what}; default {fields[name].default}"
+        )
+    for flag, what in _SWITCHES.items():
+        made.add_argument(f"--{flag}", action="store_const", const="true", help=what)
+    made.add_argument("--out", metavar="FOLDER", help="run folder to write; default: temporary")
+    return made
+
+
+def spec_of(given: dict[str, str]) -> GenerateSpec:
+    """The spec that flags describe; the context of a small model is its own. Raises: Refused."""
+    fields = {f.name: f for f in dataclasses.fields(GenerateSpec)}
+    record: dict[str, Any] = {"specimen": GenerateSpec.specimen, "looks": 1}
+    for flag, (name, _) in _FLAGS.items():
+        text = given.get(flag.replace("-", "_"))
+        if text is not None:
+            record[name] = cli.value_of(fields[name].type, text)
+    record["cache"] = "no_cache" not in given
+    record["chat"] = "chat" in given
+    try:
+        spec = GenerateSpec.from_json(record)
+        shape = pretrained.shape_of(spec.model)
+        if "context" not in given and spec.context > shape.max_seq_len:
+            spec = dataclasses.replace(spec, context=shape.max_seq_len)
+        ids = tokenizer_of(spec.model).prompt_ids(spec)
+        answers.require_room(spec, len(ids), shape.max_seq_len)
+    except ValueError as why:
+        raise Refused(str(why)) from None
+    return spec
+
+
+def generate(argv: Sequence[str], stopping: Callable[[], bool]) -> dict[str, Any]:
+    """What an answer was and took, beside what was predicted. Raises: Refused."""
+    given = cli.parsed(parser(), argv)
+    spec = spec_of(given)
+    cli.limit_threads(spec.threads)
+    # Here and not above: numpy and torch read the number of threads as they load.
+    from core.drive import new_folder, on_threads
+    from core.engine.answer import Answer
+    from core.engine.train import ended, started
+    from core.trace import Trace
+
+    began = (time.perf_counter(), time.process_time())
+    attempt = time.strftime("%Y%m%d-%H%M%S-", time.gmtime()) + secrets.token_hex(3)
+    try:
+        run = Answer(spec)
+    except ValueError as why:
+        raise Refused(str(why)) from None
+    folder, recorder = new_folder(given.get("out"), spec, attempt)
+    print(f"run folder: {folder}", file=sys.stderr, flush=True)
+    recorder.write([on_threads(started(spec, attempt), spec.threads), *run.opening()])
+    while not run.done:
+        if stopping() and not run.answered:
+            run.stop()
+        run.tick()
+        recorder.write(run.frame())
+    status = "stopped" if stopping() else "finished"
+    with contextlib.suppress(OSError):  # a full disk
+        recorder.write([ended(status, run.summary, run, began)])
+        recorder.close()
+    return {
+        "spec_id": spec.spec_id,
+        "attempt": attempt,
+        "folder": str(folder),
+        "spec": spec.to_json(),
+        "status": status,
+        **account(Trace.read(folder), spec),
+    }
+
+
+def account(trace: Any, spec: GenerateSpec) -> dict[str, Any]:
+    """The figures of a finished answer. Bytes predicted beside measured."""
+    from core.engine.calibrate import read_gb_s
+    from core.events import Sample, Token
+
+    told = {e.name: e.value for e in trace.events if hasattr(e, "name") and hasattr(e, "value")}
+    texts = {e.name: e.text for e in trace.events if isinstance(e, Sample)}
+    tokens = [e for e in trace.events if isinstance(e, Token) and e.row == 0]
+    shape = pretrained.shape_of(spec.model)
+    n_prompt = int(told["prompt_tokens"])
+    predicted = {
+        "weights": answers.held_bytes(shape, spec.weight_format),
+        "cache": int(answers.cache_bytes(spec, shape).value),
+        "peak": int(answers.peak_bytes(spec, shape, n_prompt).value),
+    }
+    measured = {"weights": "weights_bytes", "cache": "kv_cache_bytes", "peak": "peak_bytes"}
+    memory = {
+        name: {"predicted_bytes": value, "measured_bytes": int(told[measured[name]])}
+        for name, value in predicted.items()
+        if measured[name] in told
+    }
+    tpot_s = told.get("tpot_s")
+    read = int(told["read_bytes_per_token"])
+    return {
+        "text": texts.get("text_0", ""),
+        "prompt_tokens": n_prompt,
+        "new_tokens": int(told["new_tokens"]),
+        "token_ids": [t.id for t in tokens if t.phase != "prompt"],
+        "ttft_s": told["ttft_s"],
+        "tpot_s": tpot_s,
+        "tokens_per_s": told["tokens_per_s"],
+        "read_bytes_per_token": read,
+        "bandwidth_share": read / tpot_s / (read_gb_s(spec.threads) * 1e9) if tpot_s else None,
+        "kv_cache_bytes": {
+            "predicted": predicted["cache"],
+            "measured": int(told["kv_cache_bytes"]),
+        },
+        "contended": bool(told["contended"]),
+        "memory": memory,
+        "weights_sha256": {
+            "before": texts["weights_sha256_before"],
+            "after": texts["weights_sha256_after"],
+        },
+    }
