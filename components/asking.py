@@ -258,13 +258,13 @@ def _model() -> str:
     """The model's name. It is no bound widget: those spell their labels in the URL, and these
     labels are long and change.
     """
-    default = CONTROLS["model"].default
+    default: str = CONTROLS["model"].default
     _follow("model", "model_choice", default)
     chosen = st.session_state["model_choice"]
     options = [default, *own_models.shipped(), *own_models.recent(N_RECENT)]
     if chosen not in options:
         options.append(chosen)
-    model = st.selectbox(
+    model: str = st.selectbox(
         "Model",
         options,
         key="model_choice",
@@ -454,4 +454,3 @@ def seed_prompt(text: str) -> None:
     if "prompt_text" not in st.session_state and "prompt" not in st.query_params:
         st.session_state["prompt_text"] = text
         st.session_state["prompt_text_said"] = None
-

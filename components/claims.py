@@ -1,6 +1,6 @@
 """The repeated unit of every page: predicted | measured | error, and how the number is made."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import streamlit as st
@@ -26,10 +26,17 @@ class Unpredicted:
         return QUANTITIES[self.id]
 
 
-def comparisons(items: Sequence[Comparison | Unpredicted], *, origin: str, repeats: str) -> None:
+def comparisons(
+    items: Sequence[Comparison | Unpredicted],
+    *,
+    origin: str,
+    repeats: str,
+    also: Callable[[], None] | None = None,
+) -> None:
     """A row of numbers, each opening its formula, inputs, arithmetic and source.
 
-    `origin` says where and when the measurement was made, `repeats` how often, with the spread.
+    `origin` says where and when the measurement was made, `repeats` how often, with the spread;
+    `also` draws a last card.
     """
     with st.grid(min_column_width=165, gap="small"):
         for item in items:
@@ -37,6 +44,8 @@ def comparisons(items: Sequence[Comparison | Unpredicted], *, origin: str, repea
                 _number(item)
                 with st.popover(_MADE, type="tertiary"):
                     _working(item, origin, repeats)
+        if also is not None:
+            also()
 
 
 def frozen(before: str, after: str, origin: str) -> None:

@@ -12,7 +12,7 @@ if str(ROOT) not in sys.path:
 
 import streamlit as st  # noqa: E402  after the root is importable
 
-from components import runs, settings  # noqa: E402
+from components import asking, runs, settings  # noqa: E402
 
 PAGES = ROOT / "pages"
 
@@ -32,9 +32,11 @@ def main() -> None:
         [
             st.Page(PAGES / "home.py", title="Bothways", default=True, visibility="hidden"),
             st.Page(PAGES / "training.py", title="Training", url_path="training"),
+            st.Page(PAGES / "inference.py", title="Inference", url_path="inference"),
         ]
     )
-    settings.drop_bad_parameters()
+    controls = asking.CONTROLS if page.url_path == "inference" else settings.CONTROLS
+    settings.drop_bad_parameters(controls)
     page.run()
 
 

@@ -308,6 +308,10 @@ class Stored:
     offset: int  # from the file's first byte
     n_bytes: int
 
+    @property
+    def n_rows(self) -> int:
+        return math.prod(self.shape[:-1])
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Gguf:

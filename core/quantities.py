@@ -130,8 +130,8 @@ QUANTITIES = {
             id="answer_peak_bytes",
             label="Peak",
             unit="B",
-            formula=r"W + C + i + t",
-            counts="weights, cache, the prompt's tokens, and what is alive besides in the fullest "
+            formula=r"W + C + i + a + t",
+            counts="weights, cache, the prompt's tokens, rotary angles, and what is alive besides in the fullest "
             "op of the prefill",
             ignores="scratch memory that a library takes inside one op, and the process itself",
             measured_how="the ledger: every storage followed from birth to death, in the prefill",

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from core import pretrained
 from core.engine.kernels import RawBlocks
 from core.engine.models import Transformer
-from core.pretrained import PRETRAINED, WEIGHTS, Gguf, Unavailable, known, models_folder
+from core.pretrained import PRETRAINED, WEIGHTS, Gguf, Stored, Unavailable, known, models_folder
 from core.shapes import TransformerShape
 from core.units import FP32
 
@@ -64,7 +64,7 @@ def blocks_of(model: str) -> dict[str, RawBlocks]:
     gguf = pretrained.gguf_of(model)
     mapped = np.memmap(gguf.path, np.uint8, mode="c")  # "c": torch warns of what is read-only
     return {
-        name: _joined(gguf, torch.from_numpy(mapped), tensors)
+        name: _joined(torch.from_numpy(mapped), _found(gguf, tensors))
         for name, tensors in _tensors_of(pretrained.shape_of(model))
     }
 
@@ -97,18 +97,23 @@ def _tensors_of(shape: TransformerShape) -> Iterator[tuple[str, list[str]]]:
         yield "head.weight", ["output"]
 
 
-def _joined(gguf: Gguf, file: torch.Tensor, tensors: list[str]) -> RawBlocks:
-    """One weight from the rows of one or several tensors of the file."""
+def _found(gguf: Gguf, tensors: list[str]) -> list[Stored]:
+    """Where the parts of one weight are, of one type and width."""
     try:
         found = [gguf.tensors[f"{name}.weight"] for name in tensors]
     except KeyError as why:
         raise Unavailable(f"{gguf.path} has no tensor {why}; fetch it again") from None
     if len({(stored.type, stored.shape[-1]) for stored in found}) > 1:
         raise Unavailable(f"{gguf.path} has {', '.join(tensors)} in different types or widths")
-    raws = []
-    for stored in found:
-        raw = file[stored.offset : stored.offset + stored.n_bytes]
-        raws.append(raw.view(math.prod(stored.shape[:-1]), -1))
+    return found
+
+
+def _joined(file: torch.Tensor, found: list[Stored]) -> RawBlocks:
+    """One weight from the rows of its parts."""
+    raws = [
+        file[stored.offset : stored.offset + stored.n_bytes].view(stored.n_rows, -1)
+        for stored in found
+    ]
     raw = torch.cat(raws) if len(raws) > 1 else raws[0]
     return RawBlocks(type=found[0].type, raw=raw, shape=(len(raw), found[0].shape[-1]))
 
@@ -152,12 +157,11 @@ _READERS = {"F32": _f32, "Q4_1": _q4_1, "Q8_0": _q8_0}
 def _published(model: str, shape: TransformerShape) -> Weights:
     """Its weights, mapped from the file that keeps them; the first time that file is made."""
     cache = models_folder() / f"{model}-{known(model).sha256[:8]}-fp32.{CACHE_LAYOUT}.safetensors"
-    blocks = blocks_of(model)
-    shapes = {name: _shape_in_model(name, found) for name, found in blocks.items()}
+    shapes = _shapes(pretrained.gguf_of(model), shape)
     with contextlib.suppress(OSError, SafetensorError, Unavailable):
         return _in_order(load_file(cache), shapes, cache)
     pretrained.require_unchanged(pretrained.located(model), known(model))
-    rows = rows_in_file(shape)
+    blocks, rows = blocks_of(model), rows_in_file(shape)
     with contextlib.suppress(OSError, SafetensorError, Unavailable):
         cache.parent.mkdir(parents=True, exist_ok=True)
         _write(cache, shapes, (_in_model(n, found, rows) for n, found in blocks.items()))
@@ -177,11 +181,17 @@ def _in_model(name: str, found: RawBlocks, rows: torch.Tensor) -> torch.Tensor:
     weight = dense(found)
     if name.endswith("attn.qkv.weight"):
         weight = weight[rows]
-    return weight.view(_shape_in_model(name, found))
+    return weight[0] if name.endswith("norm.weight") else weight
 
 
-def _shape_in_model(name: str, found: RawBlocks) -> tuple[int, ...]:
-    return found.shape[1:] if name.endswith("norm.weight") else found.shape
+def _shapes(gguf: Gguf, shape: TransformerShape) -> dict[str, tuple[int, ...]]:
+    """Of the model's weights by what the file says, in the order of the model's state."""
+    shapes = {}
+    for name, tensors in _tensors_of(shape):
+        found = _found(gguf, tensors)
+        n_rows, n_columns = sum(stored.n_rows for stored in found), found[0].shape[-1]
+        shapes[name] = (n_columns,) if name.endswith("norm.weight") else (n_rows, n_columns)
+    return shapes
 
 
 def _in_order(found: Weights, shapes: dict[str, tuple[int, ...]], path: Path) -> Weights:

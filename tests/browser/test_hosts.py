@@ -49,7 +49,13 @@ def test_a_server_ends_although_a_run_is_watched_and_the_next_one_shows_all_that
 ):
     """An address gives the same page after a restart, and the run that broke off trains again."""
     port = free_port()
-    gone = ("WebSocket", "ERR_", "in reaching server endpoint", "server is not responding")
+    gone = (
+        "WebSocket",
+        "ERR_",
+        "in reaching server endpoint",
+        "server is not responding",
+        "disconnected from server",
+    )
     with serve("app.py", tmp_path / "runs", port=port) as server:
         tab = visit("/training?seed=6&epochs=5000&lr=0.1", at=server.url, allowed=gone).train()
         tab.stop()

@@ -1,0 +1,258 @@
+"""The answer that the Inference page looks at: which run, what its buttons do, what it took."""
+
+import dataclasses
+import functools
+
+import streamlit as st
+
+from components import asking, claims, runs
+from components.asking import Asked
+from components.claims import Unpredicted
+from components.runs import RUN, View
+from components.theme import bytes_text, count, flops_text, seconds_text, sentence
+from core import answer_limits, limits
+from core.answer_account import BYTES, TIMES, Told, predicted_bytes
+from core.compare import Comparison
+from core.memory import Prediction
+from core.recordings import shipped
+from core.specs import GenerateSpec
+
+OVERHEAD_BYTES = 60_000_000  # of weights: below, a token waits for Python rather than for memory
+
+# What the first button is called, by the run's state; it pauses a running one.
+_PRIMARY = {
+    "none": "Answer",
+    "recorded": "Run it here",
+    "waiting": "Waiting in line",
+    "opening": "Loading the model",
+    "running": "Pause",
+    "paused": "Continue",
+}
+
+
+def look(spec: GenerateSpec) -> View[GenerateSpec] | None:
+    """The run to show: the one the URL names, else a shipped one, else the latest that is under way
+    or finished. None where nobody has asked this here: a model is too large to start unasked.
+    """
+    attempt = st.query_params.get(RUN)
+    if attempt is not None:
+        folder = runs.host().folder(spec, attempt)
+        if folder is not None:
+            return runs.view_of(spec, attempt, folder)
+        runs.explain_missing(attempt, "Answer")
+        del st.query_params[RUN]
+    recording = shipped(spec)
+    if recording is not None:
+        trace = runs.read(recording)
+        return View(spec=spec, attempt=None, folder=recording, trace=trace, live=False)
+    view = runs.latest(spec)
+    return view if view and (view.open or view.state == "finished") else None
+
+
+def seed_prompt() -> None:
+    """A link may name only its run: then the prompt is that run's."""
+    attempt = st.query_params.get(RUN)
+    view = runs.named(attempt) if attempt else None
+    if view and isinstance(view.spec, GenerateSpec) and not view.spec.chat:
+        asking.seed_prompt(view.spec.prompt)
+
+
+# -- buttons --------------------------------------------------------------------------------------
+
+
+def buttons(asked: Asked, view: View[GenerateSpec] | None) -> None:
+    """Answer or pause, one token, stop, more tokens: real buttons, for keyboard and reader."""
+    state = view.state if view else "none"
+    running = state == "running"
+    with st.container(horizontal=True, gap="small", vertical_alignment="center", key="run-bar"):
+        st.button(
+            _PRIMARY.get(state, "Answer again"),
+            key="go",
+            type="primary",
+            icon=":material/pause:" if running else ":material/play_arrow:",
+            disabled=state in ("waiting", "opening"),
+            on_click=_pause if running else _answer,
+            args=(asked.spec, view),
+        )
+        st.button(
+            "Step",
+            key="step",
+            on_click=_step,
+            args=(asked.spec, view),
+            help="One token: one trip through the model, then it waits.",
+        )
+        st.button(
+            "Stop",
+            key="stop",
+            on_click=_stop,
+            args=(view,),
+            disabled=not (view and view.open),
+        )
+        if _more(asked, view):
+            st.rerun()  # all of the page: the control stands outside this fragment
+        if view and view.attempt and shipped(asked.spec) is not None:
+            st.button("Show the recording", key="recording", type="tertiary", on_click=_recording)
+
+
+def _more(asked: Asked, view: View[GenerateSpec] | None) -> bool:
+    """Whether the button for a longer answer was pressed; disabled, with the reason, where it
+    would be no longer.
+    """
+    longer = asking.more_tokens(asked.spec)
+    told = Told.by(view.trace) if view else None
+    why = ""
+    if told is None or not told.after:
+        why = "The answer is not complete yet."
+    elif told.n_trips < asked.spec.max_new_tokens:
+        full = asked.n_prompt + told.n_trips > asked.spec.context
+        why = "The context is full." if full else "The model has ended its answer."
+    elif longer is None:
+        why = f"{asked.spec.max_new_tokens} tokens is the longest answer here."
+    return st.button(
+        "More tokens",
+        key="more",
+        disabled=bool(why),
+        help=why or f"The same answer, up to {longer} tokens.",
+        on_click=_longer,
+        args=(asked.spec, longer),
+    )
+
+
+def _answer(spec: GenerateSpec, view: View[GenerateSpec] | None) -> None:
+    """Go on with the run that is looked at, or start a new one."""
+    if view and view.state == "paused" and view.attempt:
+        _command(view, "resume")
+    else:
+        st.query_params[RUN] = runs.submit(spec)
+
+
+def _step(spec: GenerateSpec, view: View[GenerateSpec] | None) -> None:
+    if view and view.open and view.attempt:
+        _command(view, "step")
+    else:
+        st.query_params[RUN] = runs.submit(spec, paused=True)
+
+
+def _pause(spec: GenerateSpec, view: View[GenerateSpec]) -> None:
+    _command(view, "pause")
+
+
+def _stop(view: View[GenerateSpec]) -> None:
+    _command(view, "stop")
+
+
+def _longer(spec: GenerateSpec, n_tokens: int) -> None:
+    asking.use("max_new_tokens", n_tokens)
+    st.query_params[RUN] = runs.submit(dataclasses.replace(spec, max_new_tokens=n_tokens))
+
+
+def _recording() -> None:
+    """Back to the shipped run of these settings."""
+    st.query_params.pop(RUN, None)
+
+
+def _command(view: View[GenerateSpec], do: str) -> None:
+    assert view.attempt is not None
+    runs.host().command(view.spec, view.attempt, do)
+    st.query_params[RUN] = view.attempt
+
+
+# -- what there is to say -------------------------------------------------------------------------
+
+_NAMES = {
+    "context": "a context of",
+    "batch_size": "a batch of",
+    "weight_format": "weights in",
+    "cache": "the KV cache",
+}
+
+
+def refused(asked: Asked) -> bool:
+    """Say why this is not answered here, and offer the nearest that would be."""
+    refusal = answer_limits.refusal(asked.spec, asked.shape, asked.n_prompt)
+    if refusal is None:
+        return False
+    need = refusal.need
+    st.warning(
+        f"This answer would hold {bytes_text(need.peak_bytes)} at its peak, and its longest trip "
+        f"would take {flops_text(need.trip_flops)}, both predicted. An answer may take "
+        f"{bytes_text(limits.max_run_bytes())} and {flops_text(answer_limits.max_trip_flops())} a "
+        "trip here."
+    )
+    if refusal.fitting is not None:
+        value = getattr(refusal.fitting, refusal.changed)
+        what = _NAMES[refusal.changed] + ("" if value is True else f" {value}")
+        st.button(
+            f"Use {what}, which fits",
+            key="fit",
+            type="primary",
+            on_click=asking.use,
+            args=(refusal.changed, value),
+        )
+    return True
+
+
+def outcome(view: View[GenerateSpec] | None) -> None:
+    """Why a run ended, where it was not its last token that ended it."""
+    if view is None:
+        st.caption(
+            "Nobody has asked this here yet. Press Answer: the numbers below say what it will take."
+        )
+        return
+    ended = view.trace.ended
+    match view.state:
+        case "failed" | "died":
+            message = ended.message if ended else "its process ended without a word"
+            st.error(f"This run broke off: {sentence(message)} What was recorded is kept.")
+        case "stopped" if ended:
+            st.caption(f"This run ended early: {ended.message}. What was recorded is kept.")
+
+
+def numbers(asked: Asked, view: View[GenerateSpec] | None) -> None:
+    """What the answer holds, moves and takes: predicted, measured, error."""
+    told = Told.by(view.trace) if view else None
+    measured = told.measured if told else {}
+    origin = view.origin if view else "nothing was measured with these settings yet"
+    repeats = _repeats(told)
+    st.subheader("What it holds and moves")
+    st.markdown(
+        "An answer needs the weights, the keys and values of earlier tokens, and next to nothing "
+        "besides: what one op hands to the next is forgotten at once."
+    )
+    found = predicted_bytes(asked.spec, asked.shape, asked.n_prompt, told.n_trips if told else None)
+    claims.comparisons(
+        [Comparison(prediction=found[q], measured=measured.get(q)) for q in BYTES],
+        origin=origin,
+        repeats="Bytes are counted, and are the same each time.",
+    )
+    st.subheader("How long it takes, and what it leaves behind")
+    st.markdown(
+        "Reading the prompt is one trip for all of its tokens; every new token is another trip, "
+        "and each trip fetches all weights from memory. None of it changes one of them."
+    )
+    times: dict[str, Prediction] = {}
+    items = [
+        Comparison(prediction=times[q], measured=measured.get(q))
+        if q in times
+        else Unpredicted(id=q, measured=measured.get(q), why="not calibrated yet")
+        for q in TIMES
+    ]
+    before, after = (told.before, told.after) if told else ("", "")
+    frozen = functools.partial(claims.frozen, before, after, origin)
+    claims.comparisons(items, origin=origin, repeats=repeats, also=frozen)
+
+
+def _repeats(told: Told | None) -> str:
+    """How often a trip was timed, and whether something else ran meanwhile."""
+    if told is None or "ttft_s" not in told.scalars:
+        return "No trip is timed yet."
+    scalars = told.scalars
+    said = f"One prefill, {count(max(0, told.n_trips - 1))} further trips"
+    if "tpot_s" in scalars:
+        said += (
+            f": {seconds_text(scalars['tpot_s'])} in the median, the middle half within "
+            f"{seconds_text(scalars['tpot_spread_s'])}"
+        )
+    if scalars.get("contended"):
+        said += ". The machine was busy meanwhile: times are too long"
+    return said + "."
