@@ -195,7 +195,6 @@ def panel() -> Panel:
     model = _model()
     shape = _shape(model)
     own_context = shape.max_seq_len if shape and not own_models.is_published(model) else None
-    _drop_what_cannot_apply(model, own_context)
     if shape is not None:
         st.markdown(f"**{count(shape.n_params)} parameters**")
     values: dict[str, Any] = {"model": model}
@@ -234,24 +233,23 @@ def _one(key: str, model: str, own_context: int | None, values: Mapping[str, Any
     return settings.widget(control)
 
 
-def _drop_what_cannot_apply(model: str, own_context: int | None) -> None:
-    """Parameters of a link that contradict its model."""
-    if own_context is None:
-        return
-    link = st.query_params
-    ignored: dict[str, str] = {}
-    if link.get("format") == "file":
-        ignored["format"] = (
-            "`format` = `file` needs a model that comes in a file of its own; this one was "
-            "trained here in fp32, and its precision stays fp32"
+def contradictions(values: Mapping[str, Any]) -> dict[str, str]:
+    """Parameters of a link that its model cannot have, each with a sentence."""
+    model = values.get("model", CONTROLS["model"].default)
+    shape = _shape(model)
+    if own_models.is_published(model) or shape is None:
+        return {}
+    said: dict[str, str] = {}
+    if values.get("format") == "file":
+        said["format"] = (
+            "`format` = `file` needs a model that comes in a file of its own; precision of the "
+            "weights stays fp32"
         )
-    if "context" in link:
-        ignored["context"] = (
-            f"`context` cannot be set for a model that was trained for {own_context} tokens"
-        )
-    if link.get("mode") == "Chat" and not _can_chat(model):
-        ignored["mode"] = "`mode` = `Chat` needs a model that has learned turns"
-    settings.ignore(ignored)
+    if "context" in values:
+        said["context"] = f"`context` stays {shape.max_seq_len}, for which this model was trained"
+    if values.get("mode") == "Chat" and not _can_chat(model):
+        said["mode"] = "`mode` = `Chat` needs a model that has learned turns"
+    return said
 
 
 def _model() -> str:

@@ -8,11 +8,19 @@ from typing import Any, cast
 
 import streamlit as st
 
-from components import claims, runs
+from components import claims, runs, settings
 from components.claims import Unpredicted
 from components.runs import View
 from components.settings import Control
-from components.theme import bytes_text, count, error_text, small_text, value_text
+from components.theme import (
+    bytes_text,
+    count,
+    error_text,
+    measured_step_text,
+    sentence,
+    small_text,
+    value_text,
+)
 from core import answer_account, answer_limits, limits, pretrained
 from core.answer_account import Told
 from core.compare import Comparison
@@ -188,6 +196,36 @@ def stop(both: Both) -> None:
 def show_recordings() -> None:
     for key in (STEP, ANSWER):
         st.query_params.pop(key, None)
+
+
+def use(pair: Pair) -> None:
+    """Choose another model, and run it at once."""
+    st.session_state["pair"] = pair.key
+    run_here(pair)
+
+
+def step_link(pair: Pair) -> dict[str, str]:
+    """Where the Training page shows the step of a pair."""
+    own = pair.step.specimen
+    return {"specimen": own} if own in settings.CONTROLS["specimen"].options else {}
+
+
+def answer_link(both: Both) -> dict[str, str]:
+    """Where the Inference page shows the answer: its settings, and the run if it was made here."""
+    spec = both.pair.answer
+    link = {"model": spec.model, "prompt": spec.prompt} if spec != GenerateSpec() else {}
+    if both.answer and both.answer.attempt:
+        link[runs.RUN] = both.answer.attempt
+    return link
+
+
+def outcome(both: Both) -> None:
+    """Why a run broke off, or ended early."""
+    for name, view in (("step", both.step), ("answer", both.answer)):
+        ended = view.trace.ended if view else None
+        if view and view.state in ("failed", "died"):
+            message = ended.message if ended else "its process ended without a word"
+            st.error(f"The {name} broke off: {sentence(message)} What was recorded is kept.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -407,4 +445,18 @@ def _busy(view: View) -> bool:
 
 @st.dialog(claims.MADE)
 def explain(figure: Figure, view: View | None) -> None:
-    claims.working(figure.number, view.origin if view else "not measured yet", "")
+    claims.working(figure.number, view.origin if view else "not measured yet", _repeats(view))
+    if figure.number.quantity.id in ("largest_change", "answer_change"):
+        before, after = _hashes(view)
+        st.markdown(
+            f"SHA-256 of all weights  \nbefore: `{before or 'not hashed'}`  \n"
+            f"after: `{after or 'not hashed'}`"
+        )
+
+
+def _repeats(view: View | None) -> str:
+    if view is None:
+        return ""
+    if view.spec.purpose == "train":
+        return measured_step_text(view.last_recorded_scalars)
+    return "One answer, timed trip by trip."

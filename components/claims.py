@@ -9,8 +9,8 @@ from components.theme import error_text, exact_text, value_text
 from core.compare import Comparison
 from core.quantities import QUANTITIES, Quantity
 
-_MADE = "How this number is made"
-_UNITS = {"B": "bytes", "s": "seconds", "tokens/s": "tokens a second"}
+MADE = "How this number is made"
+_UNITS = {"B": "bytes", "s": "seconds", "tokens/s": "tokens a second", "1": "a plain number"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +42,8 @@ def comparisons(
         for item in items:
             with st.container(border=True, key=f"claim-{item.quantity.id}"):
                 _number(item)
-                with st.popover(_MADE, type="tertiary"):
-                    _working(item, origin, repeats)
+                with st.popover(MADE, type="tertiary"):
+                    working(item, origin, repeats)
         if also is not None:
             also()
 
@@ -54,16 +54,16 @@ def frozen(before: str, after: str, origin: str) -> None:
     `before` is empty where nothing was measured, `after` until the answer is complete.
     """
     with st.container(border=True, key="claim-frozen"):
-        if not before:
-            st.markdown("Weights  \n**not hashed yet**")
-        elif not after:
-            st.markdown(f"Weights  \n**{before[:8]} = …**")
-        else:
-            same = before == after
-            sign, said = ("=", "unchanged") if same else ("≠", "changed")
-            st.markdown(f"Weights {said}  \n**{before[:8]} {sign} {after[:8]}**")
-        st.caption("SHA-256 before and after the answer")
-        with st.popover(_MADE, type="tertiary"):
+        label, shown, said = "Weights", "not hashed yet", "SHA-256 before and after"
+        if before and not after:
+            shown, said = before[:8], "SHA-256 before the answer"
+        elif before == after and before:
+            label, shown, said = "Weights unchanged", before[:8], "SHA-256 before = after"
+        elif before:
+            label, shown, said = "Weights changed", after[:8], f"SHA-256 before ≠ {before[:8]}"
+        st.markdown(f"{label}  \n**{shown}**")
+        st.caption(said)
+        with st.popover(MADE, type="tertiary"):
             st.markdown("**SHA-256 of all weights**")
             st.markdown(f"before: `{before or 'nothing yet'}`  \nafter: `{after or 'nothing yet'}`")
             st.caption(
@@ -84,7 +84,8 @@ def _number(item: Comparison | Unpredicted) -> None:
         st.caption(f"predicted {predicted} · {error_text(item.error)}")
 
 
-def _working(item: Comparison | Unpredicted, origin: str, repeats: str) -> None:
+def working(item: Comparison | Unpredicted, origin: str, repeats: str) -> None:
+    """Formula, inputs, arithmetic, what counts, source: the inside of the popover."""
     quantity, unit = item.quantity, item.quantity.unit
     measured = "nothing yet" if item.measured is None else exact_text(item.measured, unit)
     st.markdown(f"**{quantity.label}, in {_UNITS[unit]}**")

@@ -497,25 +497,25 @@ def _plain(text: str) -> str:
     return shown.replace("`", "'") or " "
 
 
-def drop_bad_parameters(controls: Mapping[str, Control]) -> None:
+def drop_bad_parameters(
+    controls: Mapping[str, Control],
+    contradictions: Callable[[Mapping[str, Any]], dict[str, str]] = lambda values: {},
+) -> None:
     """Take what a page cannot use out of the URL, and say so until the visitor dismisses it.
 
+    `contradictions` names values that are good alone but not together, with a sentence for each.
     Bound widgets drop bad values silently: this runs before any of them is drawn.
     """
-    link = [(key, st.query_params.get_all(key)) for key in st.query_params]
-    ignore(read_query(link, controls).ignored)
+    query = read_query(((key, st.query_params.get_all(key)) for key in st.query_params), controls)
+    ignored = query.ignored | contradictions(query.values)
+    if ignored:
+        st.session_state[_MESSAGE] = list(ignored.values())
+        for key in ignored:
+            del st.query_params[key]
     if message := st.session_state.get(_MESSAGE):
         with st.container(horizontal=True, vertical_alignment="center"):
             st.warning("Part of the link was ignored: " + "; ".join(message) + ".")
             st.button("Dismiss", on_click=lambda: st.session_state.pop(_MESSAGE, None))
-
-
-def ignore(sentences: Mapping[str, str]) -> None:
-    """Take parameters out of the URL; what is said of each stays until it is dismissed."""
-    if sentences:
-        st.session_state[_MESSAGE] = list(sentences.values())
-        for key in sentences:
-            del st.query_params[key]
 
 
 def next_learning_rate(wanted: float, specimen: str) -> str:

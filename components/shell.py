@@ -12,7 +12,7 @@ if str(ROOT) not in sys.path:
 
 import streamlit as st  # noqa: E402  after the root is importable
 
-from components import asking, runs, settings  # noqa: E402
+from components import asking, both, runs, settings  # noqa: E402
 
 PAGES = ROOT / "pages"
 
@@ -28,15 +28,24 @@ def main() -> None:
     st.logo(str(static / "logo.svg"), size="large", icon_image=str(static / "icon.svg"))
     runs.prepare()
     st.html(Path(__file__).with_name("page.css"))
+    training = st.Page(PAGES / "training.py", title="Training", url_path="training")
     page = st.navigation(
         [
-            st.Page(PAGES / "home.py", title="Bothways", default=True, visibility="hidden"),
-            st.Page(PAGES / "training.py", title="Training", url_path="training"),
+            st.Page(PAGES / "home.py", title="Both ways", default=True),
+            training,
             st.Page(PAGES / "inference.py", title="Inference", url_path="inference"),
         ]
     )
-    controls = asking.CONTROLS if page.url_path == "inference" else settings.CONTROLS
-    settings.drop_bad_parameters(controls)
+    if page.url_path == "" and settings.CONTROLS.keys() & st.query_params.keys():
+        # A link from when the address without a path was the Training page's. Every value of a
+        # key: `items()` would give the last of several inputs only.
+        link = {key: st.query_params.get_all(key) for key in st.query_params}
+        st.switch_page(training, query_params=link)
+    rules = {
+        "": (both.CONTROLS,),
+        "inference": (asking.CONTROLS, asking.contradictions),
+    }.get(page.url_path, (settings.CONTROLS,))
+    settings.drop_bad_parameters(*rules)
     page.run()
 
 

@@ -110,7 +110,8 @@ def rate_text(value: float) -> str:
 
 def value_text(value: float, unit: str) -> str:
     """A number of the catalogue in the unit that it is read in."""
-    return {"B": bytes_text, "s": seconds_text, "tokens/s": rate_text}[unit](value)
+    texts = {"B": bytes_text, "s": seconds_text, "tokens/s": rate_text, "1": small_text}
+    return texts[unit](value)
 
 
 def exact_text(value: float, unit: str) -> str:

@@ -1,8 +1,11 @@
 """The account of an answer: what its settings predict, and what its run has told so far."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from core import answers
+from core import answers, latency
 from core.events import Sample, Scalar, Token
 from core.memory import Prediction
 from core.shapes import TransformerShape
@@ -34,6 +37,24 @@ def predicted_bytes(
         answers.peak_bytes(spec, shape, n_prompt),
     )
     return {p.quantity: p for p in found}
+
+
+def predicted_times(
+    spec: GenerateSpec, shape: TransformerShape, n_prompt: int, runs: Path
+) -> dict[str, Prediction]:
+    """Times of an answer by quantity; empty while this machine is not calibrated for it."""
+    calibration = latency.stored(runs, spec.weight_format, spec.threads)
+    if calibration is None:
+        return {}
+    return latency.predict_answer(shape, spec, n_prompt, calibration)
+
+
+def measured_on(trace: Trace, machine: Mapping[str, Any]) -> bool:
+    """Whether a run's times are of this machine, whose calibration may be compared with them."""
+    if trace.started is None:
+        return False
+    same = ("cpu", "n_cores", "memory_bytes", "torch")
+    return all(trace.started.machine.get(key) == machine[key] for key in same)
 
 
 def held_bytes(shape: TransformerShape, weight_format: str) -> Prediction:

@@ -513,6 +513,30 @@ class AnswerSweepSpec(RunSpec):
         return GenerateSpec(looks=0, **(same | changes))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationSpec(RunSpec):
+    """No answer: what this machine does in a second, from which latency is predicted."""
+
+    purpose: ClassVar[str] = "generate"
+    specimen: ClassVar[str] = "calibration"
+
+    weight_formats: tuple[str, ...] = WEIGHT_FORMATS
+    threads: int = 1
+
+    def _check(self) -> None:
+        _require_list("weight_formats", self.weight_formats, "give some")
+        _require(
+            0 < len(self.weight_formats) == len(set(self.weight_formats)),
+            "weight_formats",
+            self.weight_formats,
+            "must be at least one, each once",
+            f"choose among {', '.join(WEIGHT_FORMATS)}",
+        )
+        for name in self.weight_formats:
+            _require_one_of("weight_format", name, WEIGHT_FORMATS)
+        _require_whole("threads", self.threads, 1, 256)
+
+
 SPEC_KINDS: dict[str, type[RunSpec]] = {
     kind.specimen: kind
     for kind in (
@@ -525,6 +549,7 @@ SPEC_KINDS: dict[str, type[RunSpec]] = {
         FinetuneSpec,
         GenerateSpec,
         AnswerSweepSpec,
+        CalibrationSpec,
     )
 }
 TrainSpec = PlaygroundSpec

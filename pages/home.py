@@ -1,7 +1,89 @@
-"""Where a bare address leads: to the page that has something running."""
+"""One model, used twice: a training step and an answer, side by side under one clock."""
 
 import streamlit as st
 
-# Every value of a key: `items()` would give the last of several inputs only.
-link = {key: st.query_params.get_all(key) for key in st.query_params}
-st.switch_page("../pages/training.py", query_params=link)
+from components import both, settings
+from components.both import ANSWER, PAIRS, STEP, Both, Figure
+from components.widgets.bothways import asks_to_be_polled, bothways
+
+
+def page() -> None:
+    st.title("One model, used twice")
+    st.markdown(
+        "Training runs both ways through a network and changes it. Inference runs one way and "
+        "leaves it alone. Left one real training step, right one real answer, on one clock."
+    )
+    with st.sidebar:
+        pair = PAIRS[settings.widget(both.CONTROLS["pair"])]
+        st.caption(pair.about)
+    runs = both.look(pair)
+    polled = asks_to_be_polled() and runs.open
+    st.fragment(run, run_every=1 if polled else None)(pair, polled=polled)
+
+
+def run(pair: both.Pair, *, polled: bool) -> None:
+    runs = both.go_on(both.look(pair))
+    if polled != (asks_to_be_polled() and runs.open):
+        st.rerun()
+    buttons(runs)
+    figures = {
+        STEP: both.step_figures(runs.step, pair),
+        ANSWER: both.answer_figures(runs.answer, pair),
+    }
+    asked = bothways(runs, figures, both.takeaway(runs), polled=polled)
+    if asked:
+        explain(asked, figures, runs)
+
+
+def buttons(runs: Both) -> None:
+    obstacle = both.obstacle(runs.pair)
+    with st.container(horizontal=True, gap="small", vertical_alignment="center", key="run-bar"):
+        if runs.open:
+            st.button("Stop", key="stop", on_click=both.stop, args=(runs,))
+        else:
+            st.button(
+                "Run both here",
+                key="go",
+                type="primary",
+                icon=":material/play_arrow:",
+                on_click=both.run_here,
+                args=(runs.pair,),
+                disabled=obstacle is not None,
+                help="One answer and one training step, measured on this machine now.",
+            )
+        if st.button("Open the step", key="open-step", help="Op by op, on the Training page."):
+            st.switch_page("../pages/training.py", query_params=both.step_link(runs.pair))
+        if st.button("Open the answer", key="open-answer", help="On the Inference page."):
+            st.switch_page("../pages/inference.py", query_params=both.answer_link(runs))
+        if runs.here and not runs.open:
+            st.button(
+                "Show the recordings",
+                key="recording",
+                type="tertiary",
+                on_click=both.show_recordings,
+            )
+    if obstacle is not None:
+        say(obstacle)
+    both.outcome(runs)
+
+
+def say(obstacle: both.Obstacle) -> None:
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.caption(obstacle.why)
+        if obstacle.fitting is not None:
+            st.button(
+                f"Run {obstacle.fitting.title} here, which fits",
+                key="fit",
+                on_click=both.use,
+                args=(obstacle.fitting,),
+            )
+
+
+def explain(asked: str, figures: dict[str, list[Figure]], runs: Both) -> None:
+    for name, view in ((STEP, runs.step), (ANSWER, runs.answer)):
+        for figure in figures[name]:
+            if f"{name} {figure.id}" == asked:
+                both.explain(figure, view)
+
+
+page()

@@ -22,9 +22,9 @@ export function passesOf(recorded) {
   return list;
 }
 
-/** A lane of an answer: its trips, of the first sequence, with the end of each column in each. */
+/** A lane of an answer: its trips, with a token that each gave and the end of each column in it. */
 export function answerLane(trace, ops) {
-  const rows = trace.tokens.filter((token) => token.row === 0);
+  const rows = trace.tokens.filter((token, i, all) => token.step !== all[i - 1]?.step); // a batch's come together
   if (!rows.length) return null;
   const columns = columnsOf(ops);
   const trips = rows.map((token) => ({
@@ -34,11 +34,16 @@ export function answerLane(trace, ops) {
   return { kind: "answer", trace, columns, trips, end: trips.at(-1).end };
 }
 
+const ended = new WeakMap();
+
 /** When a trip has passed each column, seconds since it began; null where nobody took the time. */
 function columnEnds(columns, ops, ends) {
   if (!ends) return null;
-  const last = new Map(ops.map(({ id }, i) => [columnOf(id), ends.at(i)]));
-  return columns.map(({ id }) => last.get(id));
+  if (!ended.has(ends)) {
+    const last = new Map(ops.map(({ id }, i) => [columnOf(id), ends.at(i)]));
+    ended.set(ends, columns.map(({ id }) => last.get(id)));
+  }
+  return ended.get(ends);
 }
 
 /** Both lanes end when the longer one does; the shorter holds its end. */

@@ -143,6 +143,13 @@ export function bytes(n) {
   return `${Number((n / size).toPrecision(4))} ${unit}`;
 }
 export const seconds = (s) => (s < 1e-3 ? `${(s * 1e6).toFixed(s < 1e-5 ? 1 : 0)} µs` : s < 0.9995 ? `${(s * 1e3).toPrecision(3)} ms` : `${s.toPrecision(3)} s`);
+/** A share of one: never 0 % of what could happen, nor 100 % of what might not. */
+export function percent(p) {
+  const v = p * 100;
+  if (p > 0 && v < 0.001) return "< 0.001 %";
+  if (p < 1 && v > 99.99) return "> 99.99 %";
+  return `${v >= 99.95 ? v.toFixed(2) : v >= 10 ? v.toFixed(1) : Number(v.toPrecision(2))} %`;
+}
 export const signed = (v, digits = 4) => (v < 0 ? "−" : "") + Math.abs(v).toFixed(digits);
 /** Enough digits to tell small numbers apart, a true minus sign, ×10 notation when tiny. */
 export function exact(v, digits = 6) {

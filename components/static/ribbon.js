@@ -6,7 +6,7 @@ import { bytes, mix, seconds } from "./player.js";
 export const defaults = { height: 190, left: 62, right: 14, top: 20, phases: 20, axis: 20 };
 const NAMES = {
   weights: "weights", inputs: "inputs", optimizer: "optimizer state",
-  activations: "activations kept for backward", gradients: "gradients", temporaries: "temporaries",
+  activations: "activations kept for backward", gradients: "gradients", temporaries: "temporaries", cache: "KV cache",
 };
 export const categoryName = (category) => NAMES[category];
 
@@ -66,50 +66,70 @@ export function fill(context, category, c) {
   return c[category];
 }
 
-export function draw(context, recorded, t, width, c) {
-  const d = defaults;
-  const s = scales(recorded, width);
-  for (const band of bands(recorded)) {
-    const [x0, x1] = [s.x(band.t0), s.x(band.t1)];
+/** Stacked rectangles on scales of time and bytes. */
+export function drawBands(context, list, s, c) {
+  // Whole device pixels: neighbours of one colour must not show a seam.
+  const ratio = context.getTransform().a;
+  for (const band of list) {
     context.fillStyle = fill(context, band.category, c);
-    // Whole device pixels: neighbours of one colour must not show a seam.
-    const ratio = context.getTransform().a;
-    const [left, right] = [Math.round(x0 * ratio) / ratio, Math.round(x1 * ratio) / ratio];
+    const [left, right] = [band.t0, band.t1].map((t) => Math.round(s.x(t) * ratio) / ratio);
     context.fillRect(left, s.y(band.high), Math.max(1 / ratio, right - left), s.y(band.low) - s.y(band.high));
   }
-  context.font = `11px ${c.font}`;
-  context.textBaseline = "middle";
-  drawAxes(context, recorded, s, width, c);
-  drawPeak(context, recorded, s, width, c);
-  const x = s.x(t);
+}
+
+/** Five moments from 0 to the end, below a time axis. */
+export function drawTimes(context, end, x, y, c) {
+  context.fillStyle = c.muted;
+  for (const [share, align] of [[0, "left"], [0.25, "center"], [0.5, "center"], [0.75, "center"], [1, "right"]]) {
+    context.textAlign = align;
+    context.fillText(seconds(end * share), x(end * share), y);
+  }
+}
+
+/** Where the clock stands: a line from `top` to a knob at `bottom`. */
+export function drawHead(context, x, top, bottom, c) {
   context.strokeStyle = c.ink;
   context.fillStyle = c.ink;
   context.lineWidth = 1.6;
   context.beginPath();
-  context.moveTo(x, d.top - 6);
-  context.lineTo(x, d.height - d.axis);
+  context.moveTo(x, top);
+  context.lineTo(x, bottom);
   context.stroke();
   context.beginPath();
-  context.arc(x, d.height - d.axis, 4.5, 0, 7);
+  context.arc(x, bottom, 4.5, 0, 7);
   context.fill();
+}
+
+/** A level of the stack: a line, and its bytes beside it. */
+export function drawLevel(context, value, y, width, c) {
+  context.fillStyle = c.muted;
+  context.textAlign = "right";
+  context.fillText(bytes(Math.round(value)), defaults.left - 8, y);
+  context.strokeStyle = c.line;
+  context.lineWidth = 1;
+  context.beginPath();
+  context.moveTo(defaults.left, Math.round(y) + 0.5);
+  context.lineTo(width - defaults.right, Math.round(y) + 0.5);
+  context.globalAlpha = 0.6;
+  context.stroke();
+  context.globalAlpha = 1;
+}
+
+export function draw(context, recorded, t, width, c) {
+  const d = defaults;
+  const s = scales(recorded, width);
+  drawBands(context, bands(recorded), s, c);
+  context.font = `11px ${c.font}`;
+  context.textBaseline = "middle";
+  drawAxes(context, recorded, s, width, c);
+  drawPeak(context, recorded, s, width, c);
+  drawHead(context, s.x(t), d.top - 6, d.height - d.axis, c);
 }
 
 function drawAxes(context, recorded, s, width, c) {
   const d = defaults;
   const top = peak(timeline(recorded)).total;
-  context.fillStyle = c.muted;
-  context.textAlign = "right";
-  for (const value of [0, top / 2, top]) {
-    context.fillText(bytes(Math.round(value)), d.left - 8, s.y(value));
-    context.strokeStyle = c.line;
-    context.lineWidth = 1;
-    context.beginPath();
-    context.moveTo(d.left, Math.round(s.y(value)) + 0.5);
-    context.lineTo(width - d.right, Math.round(s.y(value)) + 0.5);
-    context.globalAlpha = 0.6;
-    context.stroke();
-    context.globalAlpha = 1;
-  }
+  for (const value of [0, top / 2, top]) drawLevel(context, value, s.y(value), width, c);
   context.textAlign = "center";
   for (const { phase, start, end } of phases(recorded)) {
     const [x0, x1] = [s.x(start), s.x(end)];
@@ -118,12 +138,7 @@ function drawAxes(context, recorded, s, width, c) {
     context.fillStyle = c.ink;
     if (x1 - x0 > context.measureText(phase).width + 6) context.fillText(phase, (x0 + x1) / 2, s.bottom + 4 + (d.phases - 5) / 2);
   }
-  context.fillStyle = c.muted;
-  const last = duration(recorded);
-  for (const [share, align] of [[0, "left"], [0.25, "center"], [0.5, "center"], [0.75, "center"], [1, "right"]]) {
-    context.textAlign = align;
-    context.fillText(seconds(last * share), s.x(last * share), d.height - d.axis / 2 + 2);
-  }
+  drawTimes(context, duration(recorded), s.x, d.height - d.axis / 2 + 2, c);
 }
 
 function drawPeak(context, recorded, s, width, c) {

@@ -1,23 +1,17 @@
 // The training widget: a run as it goes, and one of its steps played back.
 // Everything drawn is a function of (trace, view); the server is not asked while scrubbing.
 
-import {
-  Clock, bytes, count, defaults as kit, exact, keyAction, palette, reducedMotion, seconds, sharpen,
-} from "./player.js";
+import { Feed } from "./feed.js";
 import * as lossChart from "./loss.js";
 import { NetworkStage } from "./network_stage.js";
+import { Clock, bytes, count, exact, palette, reducedMotion, seconds, sharpen } from "./player.js";
 import * as ribbon from "./ribbon.js";
 import { CATEGORIES, duration, moment, peak, phaseStops, slowDown, stops, timeline } from "./step.js";
 import { TilesStage } from "./tiles_stage.js";
-import { Trace, unpack } from "./trace.js";
+import { unpack } from "./trace.js";
+import { Transport, markup } from "./transport.js";
 
 export const defaults = { holdMs: 2600, arriveMs: 350 };
-
-const ICONS = {
-  start: "M5 4v12M16 4 8 10l8 6z", back: "M14 4 6 10l8 6z", play: "M6 3.5v13L16.5 10z", pause: "M6 4v12M14 4v12",
-  next: "M6 4l8 6-8 6z", end: "M15 4v12M4 4l8 6-8 6z",
-};
-const icon = (name) => `<svg viewBox="0 0 20 20" aria-hidden="true"><path d="${ICONS[name]}"/></svg>`;
 
 // Static markup of our own: no recorded or typed text passes through it.
 const MARKUP = `
@@ -26,20 +20,10 @@ const MARKUP = `
   <div class="player" tabindex="0" role="group" aria-label="Step player: space plays, arrows step" data-el="player">
     <div class="stage"><canvas data-el="scene" role="img"></canvas><div class="tip" data-el="tip" hidden></div></div>
     <div class="legend" data-el="signs"></div>
-    <div class="transport">
-      <button data-act="start" title="To the beginning (Home)" aria-label="To the beginning">${icon("start")}</button>
-      <button data-act="previous op" title="Back one op (←), one phase (Shift ←)" aria-label="Back one op">${icon("back")}</button>
-      <button data-act="toggle" class="main" data-el="play" title="Play or pause (Space)"></button>
-      <button data-act="next op" title="On one op (→), one phase (Shift →)" aria-label="On one op">${icon("next")}</button>
-      <button data-act="end" title="To the end (End)" aria-label="To the end">${icon("end")}</button>
-      <label>step <select data-el="steps" aria-label="Recorded step"></select></label>
-      <label>speed <select data-el="speed" aria-label="Speed"></select></label>
-      <label class="check"><input type="checkbox" data-el="loop">loop</label>
-      <button data-act="help" class="small" aria-label="Keys" title="Keys (?)">?</button>
-      <output data-el="where"></output>
-    </div>
-    <p class="help" data-el="help" hidden>Space plays and pauses. ← → one op, Shift ← → one phase, Home and End the ends.<span data-el="stageHelp"></span></p>
-    <input class="scrub" type="range" min="0" max="2000" value="0" data-el="scrub" aria-label="Moment of the step">
+    ${markup("op", "phase", {
+    more: `<label>step <select data-el="steps" aria-label="Recorded step"></select></label>`,
+    help: `<span data-el="stageHelp"></span>`, moment: "Moment of the step",
+  })}
     <canvas data-el="ribbon" role="img"></canvas>
     <div class="legend" data-el="categories"></div>
     <p class="takeaway" data-el="takeaway"></p>
@@ -79,7 +63,13 @@ class Mount {
     parent.appendChild(this.root);
     this.host = parent.host ?? parent;
     this.el = Object.fromEntries([...this.root.querySelectorAll("[data-el]")].map((e) => [e.dataset.el, e]));
-    this.clock = new Clock((t) => this.#ticked(t));
+    this.clock = new Clock(() => this.repaint());
+    this.feed = new Feed({
+      more: (opened) => { this.#arrived(opened); this.#tellPage(); this.repaint(); },
+      lost: () => this.repaint(),
+      poll: () => this.tell.state("transport", "poll"),
+      gone: (run) => this.tell.trigger("changed", `gone ${run}`),
+    });
     this.view = { mode: "run", step: null, epochStep: null }; // step: recorded step; epochStep: frame pinned
     this.stage = null; // how the model is drawn: one for each kind of model
     this.lossHover = null;
@@ -94,23 +84,17 @@ class Mount {
     const { header, events, arrays } = unpack(message);
     const same = this.header?.run === header.run;
     this.header = header;
-    if (!same) {
-      this.#disconnect();
-      this.#forget();
-    }
-    if (header.stream) this.#connect(header.stream, !same);
-    else if (!same || !this.trace.ended || !this.everStreamed) {
-      this.#disconnect();
-      this.trace = new Trace(this.header.axis).append(events, arrays, 0);
-      this.#arrived(!same);
-    }
-    this.#paint();
+    if (!same) this.#forget();
+    this.feed.receive(header, events, arrays);
+    this.repaint();
   }
 
+  get trace() { return this.feed.trace; }
+
+  /** The open stream of a live run. */
+  get source() { return this.feed.source; }
+
   #forget() {
-    this.trace = new Trace(this.header.axis);
-    this.everStreamed = false;
-    this.told = null;
     this.offered = null; // the recorded step that was opened by itself
     clearTimeout(this.hold);
     this.view = { mode: "run", step: null, epochStep: null };
@@ -121,44 +105,6 @@ class Mount {
       this.stage = new Stage(this);
     }
     this.stage.forget();
-  }
-
-  #connect(url, fresh) {
-    if (this.source && this.sourceUrl === url) return;
-    this.#disconnect();
-    if (!fresh && this.trace.ended) return;
-    this.sourceUrl = url;
-    this.everStreamed = true;
-    this.trace = new Trace(this.header.axis);
-    const source = new EventSource(new URL(url, document.baseURI));
-    this.source = source;
-    source.onmessage = ({ data }) => {
-      const part = JSON.parse(data);
-      const raw = atob(part.arrays);
-      this.trace.append(part.events, Uint8Array.from(raw, (ch) => ch.charCodeAt(0)), part.arrays_from);
-      this.lost = false;
-      this.heard = true;
-      this.#arrived(false);
-      this.#tellPage();
-      this.#paint();
-      if (this.trace.ended) this.#disconnect();
-    };
-    source.onerror = () => {
-      if (source !== this.source) return;
-      if (source.readyState === EventSource.CLOSED) {
-        this.#disconnect();
-        // Never a word: this host has no stream. After some: the run is gone, which the page can see.
-        if (this.heard) this.tell.trigger("changed", `gone ${this.header.run}`);
-        else this.tell.state("transport", "poll");
-      }
-      this.lost = true;
-      this.#paint();
-    };
-  }
-
-  #disconnect() {
-    this.source?.close();
-    this.source = this.sourceUrl = null;
   }
 
   /** Decide what to look at when more came in, or a run was opened. */
@@ -179,15 +125,9 @@ class Mount {
 
   /** The page learns what changed: a state, a recorded step, an end. Once for each change. */
   #tellPage() {
-    const { trace, header } = this;
-    const known = header.known;
-    const now = `${trace.nStates} ${trace.recorded.length} ${trace.ended?.status ?? ""}`;
-    const news = trace.recorded.length > known.n_recorded || trace.nStates > known.n_states
-      || (trace.ended && !known.ended);
-    if (news && now !== this.told) {
-      this.told = now;
-      this.tell.trigger("changed", now);
-    }
+    if (!this.header.stream) return; // what comes in a message the page knows
+    const news = this.feed.news(this.header.known);
+    if (news) this.tell.trigger("changed", news);
   }
 
   // -- where the view is -------------------------------------------------------------------------
@@ -215,39 +155,25 @@ class Mount {
     return this.view.step === null ? null : this.trace.recordedAt(this.view.step);
   }
 
-  #act(action) {
+  /** Whatever a visitor does to the player, it is to a step that is open. */
+  #touched() {
     clearTimeout(this.hold);
-    if (action === "help") {
-      this.el.help.hidden = !this.el.help.hidden;
-      return;
-    }
-    if (!this.trace.recorded.length) return;
+    if (!this.trace.recorded.length) return false;
     if (this.view.mode !== "step") this.#openStep(this.view.step ?? this.trace.recorded.at(-1).step);
-    const { clock, recorded } = this;
-    if (action === "toggle") clock.toggle();
-    else if (action === "start" || action === "end") { clock.pause(); clock.seek(action === "start" ? 0 : clock.end); }
-    else clock.stepTo(action.endsWith("phase") ? phaseStops(recorded) : stops(recorded), action.startsWith("next") ? 1 : -1);
+    return true;
   }
 
   // -- listening ---------------------------------------------------------------------------------
 
   #listen() {
     const { el } = this;
-    this.root.querySelectorAll("[data-act]").forEach((b) => b.addEventListener("click", () => this.#act(b.dataset.act)));
-    el.player.addEventListener("keydown", (event) => {
-      if (event.target.matches("select, input[type=checkbox]")) return;
-      if (event.key === " " && event.target.matches("button")) return;
-      const action = event.ctrlKey || event.metaKey || event.altKey ? null : keyAction(event.key, event.shiftKey);
-      if (!action) return;
-      event.preventDefault();
-      event.stopPropagation();
-      this.#act(action);
+    this.transport = new Transport(el.player, this.clock, {
+      stops: () => stops(this.recorded),
+      longStops: () => phaseStops(this.recorded),
+      touched: () => this.#touched(),
+      words: "Play this step",
     });
-    for (const speed of kit.speeds) el.speed.add(new Option(`${speed}×`, speed, speed === 1, speed === 1));
-    el.speed.addEventListener("change", () => { this.clock.speed = Number(el.speed.value); });
-    el.loop.addEventListener("change", () => { this.clock.loop = el.loop.checked; });
-    el.steps.addEventListener("change", () => { clearTimeout(this.hold); this.#openStep(Number(el.steps.value)); this.#paint(); });
-    el.scrub.addEventListener("input", () => this.#scrub(Number(el.scrub.value) / 2000));
+    el.steps.addEventListener("change", () => { clearTimeout(this.hold); this.#openStep(Number(el.steps.value)); this.repaint(); });
     this.#listenScene();
     this.#listenRibbon();
     this.#listenLoss();
@@ -257,20 +183,15 @@ class Mount {
     this.seen.observe(el.player);
   }
 
-  #scrub(share) {
-    this.#act("start");
-    this.clock.seek(share * this.clock.end);
-  }
-
   #listenScene() {
     const { el } = this;
     el.scene.addEventListener("pointermove", (event) => {
       const text = this.stage?.point(event.offsetX, event.offsetY);
       this.#tip(text, event.offsetX, event.offsetY);
-      this.#paint();
+      this.repaint();
     });
-    el.scene.addEventListener("pointerleave", () => { this.stage?.point(null); el.tip.hidden = true; this.#paint(); });
-    el.scene.addEventListener("click", (event) => { this.stage?.press(event.offsetX, event.offsetY); this.#paint(); });
+    el.scene.addEventListener("pointerleave", () => { this.stage?.point(null); el.tip.hidden = true; this.repaint(); });
+    el.scene.addEventListener("click", (event) => { this.stage?.press(event.offsetX, event.offsetY); this.repaint(); });
   }
 
   #listenRibbon() {
@@ -278,7 +199,7 @@ class Mount {
     const go = (event) => {
       const { recorded } = this;
       if (!recorded) return;
-      this.#scrub(ribbon.scales(recorded, el.ribbon.clientWidth).t(event.offsetX) / duration(recorded));
+      this.transport.scrub(ribbon.scales(recorded, el.ribbon.clientWidth).t(event.offsetX) / duration(recorded));
     };
     el.ribbon.addEventListener("pointerdown", (event) => { el.ribbon.setPointerCapture(event.pointerId); go(event); });
     el.ribbon.addEventListener("pointermove", (event) => { if (event.buttons) go(event); });
@@ -297,10 +218,10 @@ class Mount {
       this.view = { mode: "run", step: this.view.step, epochStep: point.step };
       const near = this.trace.recorded.find((r) => this.trace.frameAt(r.step)?.step === point.step);
       if (near) this.#openStep(near.step);
-      this.#paint();
+      this.repaint();
     };
-    el.loss.addEventListener("pointermove", (event) => { this.lossHover = at(event.offsetX); if (event.buttons) open(this.lossHover); this.#paint(); });
-    el.loss.addEventListener("pointerleave", () => { this.lossHover = null; this.#paint(); });
+    el.loss.addEventListener("pointermove", (event) => { this.lossHover = at(event.offsetX); if (event.buttons) open(this.lossHover); this.repaint(); });
+    el.loss.addEventListener("pointerleave", () => { this.lossHover = null; this.repaint(); });
     el.loss.addEventListener("pointerdown", (event) => open(at(event.offsetX)));
     el.loss.addEventListener("keydown", (event) => {
       const list = lossChart.points(this.trace);
@@ -314,11 +235,7 @@ class Mount {
 
   // -- drawing -----------------------------------------------------------------------------------
 
-  #ticked() {
-    this.#paint();
-  }
-
-  #paint() {
+  repaint() {
     if (this.painting || this.closed) return;
     this.painting = requestAnimationFrame(() => { this.painting = null; this.paint(); });
   }
@@ -339,8 +256,6 @@ class Mount {
 
   get links() { return this.stage.links; }
 
-  repaint() { this.#paint(); }
-
   paint() {
     if (this.closed || !this.header || !this.root.isConnected) return;
     const width = this.root.clientWidth;
@@ -360,29 +275,25 @@ class Mount {
   #paintStep() {
     const { el, recorded, clock, trace } = this;
     const present = Boolean(recorded);
-    el.ribbon.hidden = el.scrub.hidden = el.takeaway.hidden = !present;
-    for (const b of this.root.querySelectorAll(".transport button[data-act]:not([data-act=help])")) b.disabled = !present;
-    const next = clock.playing ? "pause" : "play";
-    if (el.play.dataset.next !== next) { // not every frame: a press on what is replaced meanwhile is no click
-      el.play.dataset.next = next;
-      el.play.innerHTML = `${icon(next)}<span>${clock.playing ? "Pause" : "Play this step"}</span>`;
-    }
+    el.ribbon.hidden = el.takeaway.hidden = !present;
     this.#paintSteps();
-    if (!present) { el.where.textContent = trace.ended ? "no step was recorded" : "looking into the first step, op by op …"; return; }
-    const slow = slowDown(recorded);
+    this.transport.paint(present ? this.#where() : trace.ended ? "no step was recorded" : "looking into the first step, op by op …", present);
+    if (!present) return;
     const state = moment(recorded, clock.t);
-    el.where.textContent = this.view.mode === "step"
-      ? `${state.phase} · ${state.op} · ${seconds(state.t)} of ${seconds(state.end)} · slowed ${count(slow / clock.speed)}×`
-      + (recorded.scalars.contended ? " · measured on a busy machine" : "")
-      : `recorded step ${count(recorded.step)} took ${seconds(state.end)} · play it slowed ${count(slow)}×`;
-    el.where.setAttribute("aria-live", clock.playing ? "off" : "polite");
-    if (el.scrub !== document.activeElement || clock.playing) el.scrub.value = Math.round((clock.t / clock.end) * 2000);
-    el.scrub.setAttribute("aria-valuetext", el.where.textContent);
     const width = el.ribbon.clientWidth;
     ribbon.draw(sharpen(el.ribbon, width, ribbon.defaults.height), recorded, clock.t, width, this.colours);
     const points = timeline(recorded), top = peak(points);
     el.ribbon.setAttribute("aria-label", `Bytes held during the step, by category. Now ${bytes(state.sample.total)}; peak ${bytes(top.total)} in ${top.phase}, ${top.op}.`);
     el.takeaway.textContent = this.#takeaway(points, top);
+  }
+
+  #where() {
+    const { clock, recorded } = this;
+    const slow = slowDown(recorded);
+    const now = moment(recorded, clock.t);
+    if (this.view.mode !== "step") return `recorded step ${count(recorded.step)} took ${seconds(now.end)} · play it slowed ${count(slow)}×`;
+    return `${now.phase} · ${now.op} · ${seconds(now.t)} of ${seconds(now.end)} · slowed ${count(slow / clock.speed)}×`
+      + (recorded.scalars.contended ? " · measured on a busy machine" : "");
   }
 
   #takeaway(points, top) {
@@ -425,7 +336,7 @@ class Mount {
     el.counts.textContent = frame
       ? `epoch ${passes(epoch)} · step ${count(step)} · ${count(trace.nTrain)} ${header.words.examples}, seen ${passes(epoch)} times · ${(right * 100).toFixed(1)} % of ${header.words.right} right`
       : header.waiting;
-    el.origin.textContent = this.lost && this.source ? "connection lost, trying again" : header.origin;
+    el.origin.textContent = this.feed.isLost && this.source ? "connection lost, trying again" : header.origin;
   }
 
   #paintKeys() {
@@ -460,7 +371,7 @@ class Mount {
     clearTimeout(this.hold);
     this.clock.pause();
     this.stage?.close();
-    this.#disconnect();
+    this.feed.close();
     this.resized.disconnect();
     this.seen.disconnect();
     this.root.remove();

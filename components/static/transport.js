@@ -11,8 +11,8 @@ export const icon = (name) => `<svg viewBox="0 0 20 20" aria-hidden="true"><path
 const STEPS = 2000; // of the scrubber
 
 /** Markup of our own words; `one` and `many`: what a step button and one with Shift go to. `more`
- * stands before the speed. */
-export const markup = (one, many, more = "") => `
+ * stands before the speed, `help` after what the keys do; `moment` names the scrubber. */
+export const markup = (one, many, { more = "", help = "", moment = "Moment" } = {}) => `
 <div class="transport">
   <button data-act="start" title="To the beginning (Home)" aria-label="To the beginning">${icon("start")}</button>
   <button data-act="previous op" title="Back one ${one} (←), one ${many} (Shift ←)" aria-label="Back one ${one}">${icon("back")}</button>
@@ -24,12 +24,13 @@ export const markup = (one, many, more = "") => `
   <button data-act="help" class="small" aria-label="Keys" title="Keys (?)">?</button>
   <output data-el="where"></output>
 </div>
-<p class="help" data-el="help" hidden>Space plays and pauses. ← → one ${one}, Shift ← → one ${many}, Home and End the ends.</p>
-<input class="scrub" type="range" min="0" max="${STEPS}" value="0" data-el="scrub" aria-label="Moment">`;
+<p class="help" data-el="help" hidden>Space plays and pauses. ← → one ${one}, Shift ← → one ${many}, Home and End the ends.${help}</p>
+<input class="scrub" type="range" min="0" max="${STEPS}" value="0" data-el="scrub" aria-label="${moment}">`;
 
 /**
  * Wires the markup inside `root` to a clock. `stops` and `longStops` give the moments that steps go
- * to; `touched` is called before whatever a visitor does; `words` are the button's when it would play.
+ * to; `touched` is called before whatever a visitor does, and may say `false`: there is nothing to do
+ * it to; `words` are the button's when it would play.
  */
 export class Transport {
   constructor(root, clock, { stops, longStops, touched = () => {}, words = "Play" }) {
@@ -50,7 +51,7 @@ export class Transport {
       this.el.help.hidden = !this.el.help.hidden;
       return;
     }
-    this.touched();
+    if (this.touched() === false) return;
     const { clock } = this;
     if (action === "toggle") clock.toggle();
     else if (action === "start" || action === "end") { clock.pause(); clock.seek(action === "start" ? 0 : clock.end); }
@@ -59,7 +60,7 @@ export class Transport {
 
   /** Stop at a share of the whole. */
   scrub(share) {
-    this.touched();
+    if (this.touched() === false) return;
     this.clock.pause();
     this.clock.seek(share * this.clock.end);
   }

@@ -235,15 +235,20 @@ class Decoder:
         q_BTHE, k_BTKE, v_BTKE = h_BTNE.split([n_head, n_kv_head, n_kv_head], dim=2)
         layer.keys_BKSE[:, :, start:end] = k_BTKE.transpose(1, 2)
         layer.values_BKSE[:, :, start:end] = v_BTKE.transpose(1, 2)
+        q_BHTE = q_BTHE.transpose(1, 2).to(self._cache_dtype)
+        if n_new == 1:  # queries that share a head of keys look at the same tokens: as rows of one
+            q_BHTE = q_BHTE.reshape(batch_size, n_kv_head, -1, shape.d_head)
         y_BHTE = F.scaled_dot_product_attention(
-            q_BTHE.transpose(1, 2).to(self._cache_dtype),
+            q_BHTE,
             layer.keys_BKSE[:, :, :end],
             layer.values_BKSE[:, :, :end],
             attn_mask=mask,
             is_causal=n_new > 1 and mask is None,
-            enable_gqa=n_head != n_kv_head,
+            enable_gqa=n_new > 1 and n_head != n_kv_head,
         )
-        y = y_BHTE.transpose(1, 2).reshape(batch_size * n_new, shape.d_q).float()
+        if n_new > 1:
+            y_BHTE = y_BHTE.transpose(1, 2)
+        y = y_BHTE.reshape(batch_size * n_new, shape.d_q).float()
         y = y[0] if h.dim() == 1 else y
         done(y)
         return y

@@ -15,6 +15,7 @@ from core.machines import code_version, host
 from core.shapes import MlpShape
 from core.specs import (
     AnswerSweepSpec,
+    CalibrationSpec,
     DepthsSpec,
     FinetuneSpec,
     GenerateSpec,
@@ -28,6 +29,7 @@ from core.units import DTYPES
 if TYPE_CHECKING:
     from core.engine.answer import Answer
     from core.engine.answer_sweep import AnswerSweep
+    from core.engine.calibrate import Calibrating
     from core.engine.depths import DepthSweep
     from core.engine.finetune import Finetune
     from core.engine.train_torch import TorchTraining
@@ -37,7 +39,7 @@ NEURON_GRID = 16  # cells a side of a neuron's picture
 DENSE_EPOCHS = 100  # every epoch is kept up to here, then one in every hundredth of the run so far
 
 
-Run = Union["Training", "TorchTraining", "DepthSweep", "Finetune", "Answer", "AnswerSweep"]
+Run = Union["Training", "TorchTraining", "DepthSweep", "Finetune", "Answer", "AnswerSweep", "Calibrating"]
 
 
 class Diverged(Exception):
@@ -222,6 +224,10 @@ def run_of(spec: RunSpec) -> "Run":
         from core.engine.answer_sweep import AnswerSweep
 
         return AnswerSweep(spec)
+    if isinstance(spec, CalibrationSpec):
+        from core.engine.calibrate import Calibrating
+
+        return Calibrating(spec)
     if isinstance(spec, FinetuneSpec):
         from core.engine.finetune import Finetune
 
