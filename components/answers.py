@@ -1,23 +1,17 @@
 """The answer that the Inference page looks at: which run, what its buttons do, what it took."""
 
 import dataclasses
-import functools
 
 import streamlit as st
 
-from components import asking, claims, runs
+from components import asking, runs
 from components.asking import Asked
-from components.claims import Unpredicted
 from components.runs import RUN, View
-from components.theme import bytes_text, count, flops_text, seconds_text, sentence
+from components.theme import bytes_text, flops_text, sentence
 from core import answer_limits, limits
-from core.answer_account import BYTES, TIMES, Told, predicted_bytes
-from core.compare import Comparison
-from core.memory import Prediction
+from core.answer_account import Told
 from core.recordings import shipped
 from core.specs import GenerateSpec
-
-OVERHEAD_BYTES = 60_000_000  # of weights: below, a token waits for Python rather than for memory
 
 # What the first button is called, by the run's state; it pauses a running one.
 _PRIMARY = {
@@ -206,53 +200,3 @@ def outcome(view: View[GenerateSpec] | None) -> None:
             st.error(f"This run broke off: {sentence(message)} What was recorded is kept.")
         case "stopped" if ended:
             st.caption(f"This run ended early: {ended.message}. What was recorded is kept.")
-
-
-def numbers(asked: Asked, view: View[GenerateSpec] | None) -> None:
-    """What the answer holds, moves and takes: predicted, measured, error."""
-    told = Told.by(view.trace) if view else None
-    measured = told.measured if told else {}
-    origin = view.origin if view else "nothing was measured with these settings yet"
-    repeats = _repeats(told)
-    st.subheader("What it holds and moves")
-    st.markdown(
-        "An answer needs the weights, the keys and values of earlier tokens, and next to nothing "
-        "besides: what one op hands to the next is forgotten at once."
-    )
-    found = predicted_bytes(asked.spec, asked.shape, asked.n_prompt, told.n_trips if told else None)
-    claims.comparisons(
-        [Comparison(prediction=found[q], measured=measured.get(q)) for q in BYTES],
-        origin=origin,
-        repeats="Bytes are counted, and are the same each time.",
-    )
-    st.subheader("How long it takes, and what it leaves behind")
-    st.markdown(
-        "Reading the prompt is one trip for all of its tokens; every new token is another trip, "
-        "and each trip fetches all weights from memory. None of it changes one of them."
-    )
-    times: dict[str, Prediction] = {}
-    items = [
-        Comparison(prediction=times[q], measured=measured.get(q))
-        if q in times
-        else Unpredicted(id=q, measured=measured.get(q), why="not calibrated yet")
-        for q in TIMES
-    ]
-    before, after = (told.before, told.after) if told else ("", "")
-    frozen = functools.partial(claims.frozen, before, after, origin)
-    claims.comparisons(items, origin=origin, repeats=repeats, also=frozen)
-
-
-def _repeats(told: Told | None) -> str:
-    """How often a trip was timed, and whether something else ran meanwhile."""
-    if told is None or "ttft_s" not in told.scalars:
-        return "No trip is timed yet."
-    scalars = told.scalars
-    said = f"One prefill, {count(max(0, told.n_trips - 1))} further trips"
-    if "tpot_s" in scalars:
-        said += (
-            f": {seconds_text(scalars['tpot_s'])} in the median, the middle half within "
-            f"{seconds_text(scalars['tpot_spread_s'])}"
-        )
-    if scalars.get("contended"):
-        said += ". The machine was busy meanwhile: times are too long"
-    return said + "."

@@ -7,6 +7,7 @@ import streamlit as st
 
 from components.theme import error_text, exact_text, value_text
 from core.compare import Comparison
+from core.memory import Prediction
 from core.quantities import QUANTITIES, Quantity
 
 MADE = "How this number is made"
@@ -46,6 +47,11 @@ def comparisons(
                     working(item, origin, repeats)
         if also is not None:
             also()
+
+
+def readable(prediction: Prediction) -> str:
+    """Its value in the unit that it is read in."""
+    return value_text(prediction.value, QUANTITIES[prediction.quantity].unit)
 
 
 def frozen(before: str, after: str, origin: str) -> None:

@@ -54,7 +54,8 @@ class View(Generic[S]):
     @property
     def state(self) -> str:
         """recorded | waiting | opening | running | paused, or how it ended: finished | stopped |
-        diverged | failed | died. A run opens by recording a step; then it says whether it waits.
+        diverged | failed | died. A run says that it is at work, opens with a step, and
+        then says again whether it goes on.
         """
         if self.attempt is None:
             return "recorded"
@@ -65,7 +66,7 @@ class View(Generic[S]):
             return "paused"
         if not self.live:
             return "died"
-        if paused:
+        if len(paused) > 1:
             return "running"
         return "opening" if self.trace.started else "waiting"
 

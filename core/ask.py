@@ -118,7 +118,7 @@ def generate(argv: Sequence[str], stopping: Callable[[], bool]) -> dict[str, Any
 
 def account(trace: Any, spec: GenerateSpec) -> dict[str, Any]:
     """The figures of a finished answer. Bytes predicted beside measured."""
-    from core.engine.calibrate import read_gb_s
+    from core.engine.bandwidth import read_gb_s
     from core.events import Sample, Token
 
     told = {e.name: e.value for e in trace.events if hasattr(e, "name") and hasattr(e, "value")}

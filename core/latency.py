@@ -291,7 +291,6 @@ def _tpot(
     value = further.seconds
     parts = [further.overhead_s, further.weights_s, further.cache_s]
     pace = calibration.pace(further.weights_bytes)
-    single = spec.cache and spec.batch_size == 1
     one = further.weights_s / max(further.weights_bytes, 1)
     if further.moved_s:
         parts.append(further.moved_s)

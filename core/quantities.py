@@ -94,7 +94,7 @@ QUANTITIES = {
         ),
         Quantity(
             id="read_bytes_per_token",
-            label="Weights read for a token",
+            label="Read for each token",
             unit="B",
             formula=r"W + v + r",
             counts="every matrix once, norms and biases, one row of the embedding; sequences of a "
@@ -140,7 +140,7 @@ QUANTITIES = {
         ),
         Quantity(
             id="ttft_s",
-            label="Time to the first token",
+            label="First token after",
             unit="s",
             formula=r"o + p + a + e",
             counts="the prefill of all prompt tokens, and the choice of the first new one",
@@ -151,7 +151,7 @@ QUANTITIES = {
         ),
         Quantity(
             id="tpot_s",
-            label="Time for each further token",
+            label="Each further token",
             unit="s",
             formula=r"o + w + c",
             counts="one trip through all layers, and the choice of a token",

@@ -97,10 +97,9 @@ class _Run:
             self._obey(command | {"do": command.get("then", "resume")})
             return
         self._write([started(self._training.spec, command["attempt"]), *self._training.opening()])
-        self._write([Scalar(step=0, name="paused", value=0.0)])  # it has a place and is at work
+        self._write([Scalar(step=0, name="paused", value=0.0)])  # it has a place, and opens
         self._record()  # every run begins with a step to look into
-        if self._paused:
-            self._write([self._state()])
+        self._write([self._state()])
 
     def _record(self) -> None:
         self._frame()

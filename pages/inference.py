@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from components import answers, asking, models
+from components import account, answers, asking, models
 from components.asking import Asked
 from components.widgets.answer import answer, asks_to_be_polled
 
@@ -36,7 +36,7 @@ def run(asked: Asked, *, polled: bool) -> None:
     answers.outcome(view)
     if view is not None:
         answer(view, polled=polled)
-    answers.numbers(asked, view)
+    account.numbers(asked, view)
 
 
 page()

@@ -2,16 +2,17 @@
 // Everything drawn is a function of (two traces, t); the server is not asked while scrubbing.
 
 import { Feed } from "./feed.js";
-import { cellsOf, defaults as laneKit, drawLane, evenly, hit, room, standIn } from "./lane.js";
+import { cellsOf, drawLane, evenly, hit, room, standIn } from "./lane.js";
 import { answerAt, answerLane, answerPeak, endOf, phaseStopsOf, stepAt, stepLane, stepPeak, stopsOf } from "./pair.js";
 import * as ribbon from "./pair_ribbon.js";
 import { Clock, bytes, count, exact, palette, reducedMotion, seconds, sharpen } from "./player.js";
 import { fill } from "./ribbon.js";
 import { slowed } from "./step.js";
 import { unpack } from "./trace.js";
+import { answerOps } from "./trips.js";
 import { Transport, markup } from "./transport.js";
 
-export const defaults = { holdMs: 2600, arriveMs: 350, lane: 190, playS: 12 };
+export const defaults = { holdMs: 2600, arriveMs: 350, lane: 178, playS: 12 };
 const LANES = ["step", "answer"];
 const PHASES = { step: ["forward", "loss", "backward", "update"], answer: ["prefill", "decode"] };
 
@@ -27,13 +28,14 @@ const lane = (name, title) => `
 // Static markup of our own: no recorded or typed text passes through it.
 const MARKUP = `
 <div class="bw both">
-  <div class="status"><span data-el="live" role="status"></span><span data-el="origin" class="quiet"></span></div>
+  <div class="status"><span data-el="live" role="status"></span></div>
   <div class="lanes">${lane("step", "Training step")}${lane("answer", "Answering")}</div>
   <div class="player" tabindex="0" role="group" aria-label="Player of both lanes: space plays, arrows step" data-el="player">
     ${markup("op", "phase")}
     <canvas data-el="ribbon" role="img"></canvas>
     <div class="legend" data-el="categories"></div>
     <p class="takeaway" data-el="takeaway"></p>
+    <p class="quiet" data-el="origin"></p>
   </div>
 </div>`;
 
@@ -372,7 +374,7 @@ class Mount {
     for (const name of LANES) {
       el[`${name}Figures`].replaceChildren(...header.figures[name].map(({ id, value, label, note }) => {
         const button = Object.assign(document.createElement("button"), { type: "button", title: "How this number is made" });
-        button.dataset.figure = id;
+        button.dataset.figure = `${name} ${id}`;
         const part = (tag, text) => Object.assign(document.createElement(tag), { textContent: text });
         button.append(part("b", value), part("span", label), part("em", note));
         return button;
@@ -464,8 +466,6 @@ function stepOps(trace) {
   const ids = new Set(trace.recorded.at(-1)?.spans.filter((s) => s.phase === "forward" || s.phase === "loss").map((s) => s.op));
   return [...ids].map((id) => ({ id }));
 }
-
-const answerOps = (trace) => (trace.texts.get("ops")?.[0] ?? "").split(" ").filter(Boolean).map((id) => ({ id }));
 
 /** What has been looked into of a step so far. */
 function lookedAt(trace) {

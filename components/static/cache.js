@@ -1,6 +1,7 @@
 // The KV cache as a staircase: a column for each token, as high as all keys and values up to it.
 
 import { bytes, count, mix, sharpen } from "./player.js";
+import { drawLevel } from "./ribbon.js";
 
 export const defaults = { height: 178, left: 62, right: 14, top: 12, axis: 22, bar: 9, below: 20 };
 
@@ -33,7 +34,7 @@ export function draw(canvas, { held, slots, perToken, reserved, nPrompt, chosen,
   const s = scales(slots, perToken, width);
   context.font = `11px ${c.font}`;
   context.textBaseline = "middle";
-  drawAxes(context, s, slots, perToken, width, c);
+  for (const share of [0, 0.5, 1]) drawLevel(context, share * slots * perToken, s.y(share * slots * perToken), width, c);
   drawRoom(context, s, slots, perToken, c);
   drawSteps(context, s, held, perToken, c);
   for (const [i, colour] of [[hover, c.muted], [chosen, c.ink]]) {
@@ -45,22 +46,6 @@ export function draw(canvas, { held, slots, perToken, reserved, nPrompt, chosen,
   }
   drawParts(context, s, slots, nPrompt, width, c);
   drawReserved(context, held, perToken, reserved, width, c);
-}
-
-function drawAxes(context, s, slots, perToken, width, c) {
-  const d = defaults;
-  for (const share of [0, 0.5, 1]) {
-    const b = share * slots * perToken;
-    context.fillStyle = c.muted;
-    context.textAlign = "right";
-    context.fillText(bytes(Math.round(b)), d.left - 8, s.y(b));
-    context.strokeStyle = c.line;
-    context.lineWidth = 1;
-    context.beginPath();
-    context.moveTo(d.left, Math.round(s.y(b)) + 0.5);
-    context.lineTo(width - d.right, Math.round(s.y(b)) + 0.5);
-    context.stroke();
-  }
 }
 
 /** Outline of the stairs that there is room for. */

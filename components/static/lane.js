@@ -5,10 +5,10 @@ import { mix } from "./player.js";
 
 export const defaults = {
   top: 26, bottom: 22, // for a word above the wave, for the columns' names
-  pitch: 46, narrowPitch: 27, // least pixels from one column to the next
-  gap: 0.3, widest: 62, // between columns, as a share of the pitch; of a card
-  inset: 4, between: 1.5, // of the cells in their card
-  rows: 12, cols: 4, // cells: channels down, tokens across
+  pitch: 40, narrowPitch: 29, // least pixels from one column to the next
+  gap: 0.26, widest: 62, // between columns, as a share of the pitch; of a card
+  inset: 4, between: 2, // of the cells in their card
+  rows: 12, cols: 3, // cells: channels down, tokens across
 };
 
 /** "blocks.3.mlp.add" -> "blocks.3"; what stands before the blocks is the embedding's. */
@@ -43,7 +43,7 @@ export function evenly(columns, n) {
 }
 
 /** How many columns a width has room for. */
-export const room = (width) => Math.max(3, Math.floor(width / (width < 460 ? defaults.narrowPitch : defaults.pitch)));
+export const room = (width) => Math.max(3, Math.floor(width / (width < 380 ? defaults.narrowPitch : defaults.pitch)));
 
 /** Index of the shown column that stands for a column of the model: itself, or the last before it. */
 export function standIn(shown, columns, id) {
@@ -53,17 +53,21 @@ export function standIn(shown, columns, id) {
 
 /**
  * Cells of a recorded array of tokens × channels: `cols` evenly spaced tokens across, the newest
- * last, `rows` evenly spaced channels down. Colour grows with the square root of a value's size,
- * full at the largest value shown.
+ * last, `rows` evenly spaced channels down. Colour grows with the square root of a value's size, and
+ * is full at a size that one in ten of those shown exceeds: a few channels are far larger than all
+ * others, and would leave the rest pale.
  */
 export function cellsOf(array, rows = defaults.rows, cols = defaults.cols) {
   const [n, width] = array.shape.length > 1 ? array.shape.slice(-2) : [1, array.shape[0]];
-  const pick = (i, of, from) => (of < 2 ? from - 1 : Math.round((i * (from - 1)) / (of - 1)));
   const [r, c] = [Math.min(rows, width), Math.min(cols, n)];
-  const value = (row, col) => array.at(pick(col, c, n) * width + pick(row, r, width));
-  let top = 0;
-  for (let i = 0; i < r; i += 1) for (let j = 0; j < c; j += 1) top = Math.max(top, Math.abs(value(i, j)));
-  const at = (i, j) => Math.sign(value(i, j)) * Math.sqrt(Math.abs(value(i, j)) / (top || 1));
+  const value = (row, col) => {
+    const token = Math.round(((col + 1) * n) / c) - 1;
+    const channel = r < 2 ? 0 : Math.round((row * (width - 1)) / (r - 1));
+    return array.at(token * width + channel);
+  };
+  const sizes = Array.from({ length: r * c }, (_, i) => Math.abs(value(Math.floor(i / c), i % c))).sort((a, b) => a - b);
+  const full = sizes[Math.ceil(sizes.length * 0.9) - 1] || sizes.at(-1) || 1;
+  const at = (i, j) => Math.sign(value(i, j)) * Math.sqrt(Math.min(1, Math.abs(value(i, j)) / full));
   return { rows: r, cols: c, value, at };
 }
 

@@ -1,11 +1,11 @@
 // What the step and the answer hold, one stack above the other: one clock, one scale of bytes.
 
 import { answerPeak, answerTimeline, endOf, stepPeak } from "./pair.js";
-import { bytes, mix, seconds } from "./player.js";
-import { bands, categoryName, fill } from "./ribbon.js";
+import { bytes, mix } from "./player.js";
+import { bands, categoryName, drawBands, drawHead, drawLevel, drawTimes } from "./ribbon.js";
 import { phases } from "./step.js";
 
-export const defaults = { stacks: 176, left: 62, right: 14, top: 24, strip: 19, gap: 26, axis: 20, held: 0.32 };
+export const defaults = { stacks: 150, left: 62, right: 14, top: 26, strip: 19, gap: 22, axis: 20, held: 0.32 };
 const ANSWERED = ["weights", "inputs", "cache", "temporaries"];
 
 /** Height of the picture: two stacks that share their bytes' scale, each with a strip of phases. */
@@ -67,44 +67,22 @@ export function drawStill(context, step, answer, width, c) {
     context.textAlign = "left";
     context.fillText(what, defaults.left, s.answerBase - top.total * s.perByte - 9);
   }
-  drawAxis(context, s, c);
+  drawTimes(context, s.end, s.x, height() - defaults.axis / 2 + 2, c);
 }
 
+/** A stack, and what is still in memory once its lane is over. */
 function drawStack(context, list, end, s, base, c) {
-  const ratio = context.getTransform().a;
-  const whole = (x) => Math.round(x * ratio) / ratio; // neighbours of one colour must not show a seam
-  const rect = (band, t0, t1) => {
-    context.fillStyle = fill(context, band.category, c);
-    const [left, right] = [whole(s.x(t0)), whole(s.x(t1))];
-    const top = base - band.high * s.perByte;
-    context.fillRect(left, top, Math.max(1 / ratio, right - left), base - band.low * s.perByte - top);
-  };
-  for (const band of list) rect(band, band.t0, band.t1);
+  const own = { x: s.x, y: (n) => base - n * s.perByte };
+  drawBands(context, list, own, c);
   if (end >= s.end) return;
-  context.globalAlpha = defaults.held; // over, and still in memory
-  for (const band of list) if (band.t1 === end) rect(band, end, s.end);
+  context.globalAlpha = defaults.held;
+  drawBands(context, list.filter((band) => band.t1 === end).map((band) => ({ ...band, t0: end, t1: s.end })), own, c);
   context.globalAlpha = 1;
 }
 
 function drawScale(context, s, width, c) {
-  const line = (y, text) => {
-    context.fillStyle = c.muted;
-    context.textAlign = "right";
-    context.fillText(text, defaults.left - 8, y);
-    context.strokeStyle = c.line;
-    context.lineWidth = 1;
-    context.globalAlpha = 0.6;
-    context.beginPath();
-    context.moveTo(defaults.left, Math.round(y) + 0.5);
-    context.lineTo(width - defaults.right, Math.round(y) + 0.5);
-    context.stroke();
-    context.globalAlpha = 1;
-  };
-  if (s.stepPeak) {
-    line(s.stepBase, "0");
-    line(s.stepBase - s.stepPeak * s.perByte, bytes(s.stepPeak));
-  }
-  if (s.answerPeak) line(s.answerBase, "0");
+  if (s.stepPeak) for (const value of [0, s.stepPeak]) drawLevel(context, value, s.stepBase - value * s.perByte, width, c);
+  if (s.answerPeak) drawLevel(context, 0, s.answerBase, width, c);
 }
 
 function drawPhases(context, step, s, c) {
@@ -159,27 +137,10 @@ function drawPeak(context, x, y, text, width, c) {
   context.fillText(text, Math.min(Math.max(x, defaults.left + half), width - defaults.right - half), y - 15);
 }
 
-function drawAxis(context, s, c) {
-  context.fillStyle = c.muted;
-  for (const [share, align] of [[0, "left"], [0.25, "center"], [0.5, "center"], [0.75, "center"], [1, "right"]]) {
-    context.textAlign = align;
-    context.fillText(seconds(s.end * share), s.x(s.end * share), height() - defaults.axis / 2 + 2);
-  }
-}
-
 export function drawPlayhead(context, step, answer, t, width, c) {
   const s = scales(step, answer, width);
-  const x = s.x(Math.min(t, s.end));
   const bottom = (answer && s.answerPeak ? s.answerBase : s.stepBase) + defaults.strip;
-  context.strokeStyle = context.fillStyle = c.ink;
-  context.lineWidth = 1.6;
-  context.beginPath();
-  context.moveTo(x, defaults.top - 4);
-  context.lineTo(x, bottom);
-  context.stroke();
-  context.beginPath();
-  context.arc(x, bottom, 4.5, 0, 7);
-  context.fill();
+  drawHead(context, s.x(Math.min(t, s.end)), defaults.top - 4, bottom, c);
 }
 
 /** Categories that either stack holds, from the bottom up, with their names. */

@@ -13,8 +13,8 @@ And the whole trip's time hides which part would grow with another model.
 import copy
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean, median
 
@@ -53,13 +53,17 @@ OTHER = TransformerShape(  # for the kinds of op that the other has not
 )
 WORKING_SETS = (8e6, 32e6, 128e6)  # bytes
 WIDTHS = (2, 4, 8, 32, 128, 512)  # vectors multiplied at once
-WIDTH_FLOPS = 5e9  # most of one trip of many tokens
-TRIP_S = 0.25  # for the trips of one figure, or as many as
-LEAST_TRIPS, MOST_TRIPS = 3, 30
+WIDTH_FLOPS = 4e9  # about the most of one trip of many tokens
+N_SWEEPS = 3
+TRIPS_S = 0.04  # for one trip again and again in one sweep, or as many as
+LEAST_TRIPS, MOST_TRIPS = 2, 12
 HEAD_ROWS = 16_384
+EMPTY = 16  # tokens in a cache that is as good as empty
+LEAST_PROMPT = 32  # tokens, to tell how fast attention over a whole prompt is
 N_LOGITS = 49_152
 
 Ops = tuple[Op, ...]
+Timed = tuple[Ops, np.ndarray]  # seconds of each
 
 
 def calibrate(weight_format: str, threads: int) -> Calibration:
@@ -76,19 +80,30 @@ def _measured(weight_format: str, threads: int) -> Calibration:
     machine = host()
     began, unix_s = time.perf_counter(), time.time()
     base = _decoder(SHAPE, weight_format)
-    layer_bytes = held_bytes(replace(SHAPE, n_layer=2), weight_format)
-    layer_bytes -= held_bytes(SHAPE, weight_format)
-    rest = held_bytes(SHAPE, weight_format) - layer_bytes
-    # What is written out before it is multiplied is never read at the speed of memory.
-    real = all(matrix.real for matrix in base.matrices)
-    sizes = WORKING_SETS if real else WORKING_SETS[:1]
-    depths = sorted({max(1, round((size - rest) / layer_bytes)) for size in sizes})
+    other = _decoder(OTHER, weight_format)
+    depths = _depths(base)
     deepest = _deepened(base, depths[-1])
-    others = _dispatch(_decoder(OTHER, weight_format), OTHER)
-    paces = [_pace(_shallow(deepest, n), others) for n in depths]
-    head_share = _head_rate(deepest, paces[-1]) / paces[-1].read_bytes_per_s
+    with_head = _with_head(deepest)
+
+    token, full = torch.tensor([[7]]), deepest.context - 1
+    tasks = {"other": Task(decoder=other, tokens=token, start=EMPTY)}
+    tasks["head"] = Task(decoder=with_head, tokens=token, start=EMPTY)
+    for n in depths:
+        decoder = _shallow(deepest, n)
+        tasks[f"empty {n}"] = Task(decoder=decoder, tokens=token, start=EMPTY)
+        tasks[f"full {n}"] = Task(decoder=decoder, tokens=token, start=full)
+    for width in WIDTHS:
+        decoder = _shallow(deepest, _depth_of_width(width, depths[-1]))
+        tokens = torch.arange(width)[None] % SHAPE.vocab_size
+        tasks[f"width {width}"] = Task(decoder=decoder, tokens=tokens, start=0)
+    timed = _timed(tasks)
+
+    others = _by_kind(*timed["other"])
+    paces = [_pace(timed[f"empty {n}"], timed[f"full {n}"], others) for n in depths]
+    head_share = _head_rate(*timed["head"], paces[-1]) / paces[-1].read_bytes_per_s
     paces = [replace(p, head_bytes_per_s=p.read_bytes_per_s * head_share) for p in paces]
-    products, attention, moved = _whole_prompts(deepest, paces[-1])
+    rates = [_rates(*timed[f"width {width}"], paces[-1]) for width in WIDTHS]
+    long = [(w, r) for w, r in zip(WIDTHS, rates, strict=True) if w >= LEAST_PROMPT]
     return Calibration(
         weight_format=weight_format,
         threads=threads,
@@ -98,9 +113,11 @@ def _measured(weight_format: str, threads: int) -> Calibration:
         took_s=time.perf_counter() - began,
         load_1min=machine["load_1min"],
         paces=tuple(paces),
-        product_flops_per_s=products,
-        attention_flops_per_s=attention,
-        moved_bytes_per_s=moved,
+        product_flops_per_s=tuple(
+            (float(w), r["linear"]) for w, r in zip(WIDTHS, rates, strict=True)
+        ),
+        attention_flops_per_s=tuple((float(w), r["flash"]) for w, r in long),
+        moved_bytes_per_s=long[-1][1]["rest"],
         pick_s_per_logit=_pick_s() / N_LOGITS,
     )
 
@@ -175,81 +192,112 @@ def _shallow(decoder: Decoder, n_layer: int) -> Decoder:
     return other
 
 
+def _depths(base: Decoder) -> list[int]:
+    """How many layers make each working set."""
+    # What is written out before it is multiplied is never read at the speed of memory.
+    real = all(matrix.real for matrix in base.matrices)
+    one, two = (held_bytes(replace(base.shape, n_layer=n), base.weight_format) for n in (1, 2))
+    sizes = WORKING_SETS if real else WORKING_SETS[:1]
+    return sorted({1 + max(0, round((size - one) / (two - one))) for size in sizes})
+
+
+def _depth_of_width(width: int, most: int) -> int:
+    """How many layers so many tokens are read by."""
+    shape = replace(SHAPE, vocab_size=1)
+    flops = 2 * width * (shape.n_params - 2 * shape.d_model)
+    return min(most, max(1, int(WIDTH_FLOPS / flops)))
+
+
+def _with_head(decoder: Decoder) -> Decoder:
+    """The same layers under a head of the size that vocabularies give it."""
+    other = copy.copy(decoder)
+    other.shape = replace(decoder.shape, vocab_size=HEAD_ROWS)
+    thin = replace(other.shape, n_layer=1, d_ff=32)
+    other._head = _decoder(thin, decoder.weight_format)._head
+    return other
+
+
 # -- trips --------------------------------------------------------------------------------------
 
 
-def _op_s(decoder: Decoder, tokens: torch.Tensor, start: int) -> np.ndarray:
-    """Seconds of every op of a trip, the median of several; shape (ops,)."""
-    trips: list[np.ndarray] = []
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """A trip to be timed, again and again."""
+
+    decoder: Decoder
+    tokens: torch.Tensor
+    start: int  # tokens in the cache before
+
+    @property
+    def ops(self) -> Ops:
+        batch_size, n_new = self.tokens.shape
+        workload: Prefill | Decode = Prefill(batch_size=batch_size, seq_len=n_new)
+        if n_new == 1:
+            workload = Decode(batch_size=batch_size, context=self.start + 1)
+        return _rows(self.decoder, workload)
+
+
+def _timed(tasks: dict[str, Task]) -> dict[str, Timed]:
+    """The ops of every task's trip, and the lower quartile of each op's seconds.
+
+    All tasks are gone through several times: a moment in which others use the memory then spoils
+    some of the trips of each task, and not all of one.
+    """
+    trips: dict[str, list[np.ndarray]] = {name: [] for name in tasks}
+    for task in tasks.values():
+        _trip(task)  # the first pays for what later ones find ready
+    for _ in range(N_SWEEPS):
+        for name, task in tasks.items():
+            deadline = time.perf_counter() + TRIPS_S
+            for i in range(MOST_TRIPS):
+                if i >= LEAST_TRIPS and time.perf_counter() > deadline:
+                    break
+                trips[name].append(_trip(task))
+    return {
+        name: (task.ops, np.percentile(trips[name], 25, axis=0)) for name, task in tasks.items()
+    }
+
+
+def _trip(task: Task) -> np.ndarray:
+    """Seconds of every op, shape (ops,)."""
     clock = time.perf_counter
-    deadline = math.inf
-    for i in range(MOST_TRIPS + 1):
-        decoder.length = start
-        ends: list[float] = []
-        began = clock()
-        decoder.trip(tokens, lambda _: ends.append(clock()))  # noqa: B023: called at once
-        if i == 0:  # the first pays for what later ones find ready
-            deadline = clock() + TRIP_S
-            continue
-        trips.append(np.diff([began, *ends]))
-        if i >= LEAST_TRIPS and clock() > deadline:
-            break
-    return np.percentile(trips, 25, axis=0)
-
-
-def _pace(decoder: Decoder, others: dict[str, float]) -> Pace:
-    """Decodes with a nearly empty cache, and with a full one."""
-    shape, token = decoder.shape, torch.tensor([[7]])
-    empty, full = 16, decoder.context - 1
-    ops = _rows(decoder, Decode(batch_size=1, context=empty + 1))
-    seconds = _op_s(decoder, token, empty)
-    matrices = [
-        (op, s) for op, s in zip(ops, seconds, strict=True) if op.kind == "linear"
-    ]
-    dispatch_s, rate = _line([(op.read_bytes, s) for op, s in matrices if op.id != "head"])
-    dispatch = others | _by_kind(ops, seconds) | {"linear": dispatch_s}
-    more_s = _flash_s(decoder, token, full) - _flash_s(decoder, token, empty)
-    more_bytes = kv_cache_bytes(_rows(decoder, Decode(batch_size=1, context=full - empty)))
-    return Pace(
-        working_set_bytes=sum(op.read_bytes for op, _ in matrices),
-        dispatch_s=dispatch,
-        read_bytes_per_s=rate,
-        head_bytes_per_s=rate,
-        cache_bytes_per_s=more_bytes / max(more_s * shape.n_layer, 1e-9),
-    )
-
-
-def _head_rate(decoder: Decoder, pace: Pace) -> float:
-    """Bytes per second of a larger head."""
-    other = copy.copy(decoder)
-    other.shape = replace(decoder.shape, vocab_size=HEAD_ROWS)
-    part = _decoder(replace(other.shape, n_layer=1, d_ff=32), decoder.weight_format)
-    other._head = part._head
-    seconds = _op_s(other, torch.tensor([[7]]), 16)[-1] - pace.dispatch_s["linear"]
-    return _rows(other, _ONE)[-1].read_bytes / float(seconds)
+    ends: list[float] = []
+    task.decoder.length = task.start
+    began = clock()
+    task.decoder.trip(task.tokens, lambda _: ends.append(clock()))
+    return np.diff([began, *ends])
 
 
 def _rows(decoder: Decoder, workload: Prefill | Decode) -> Ops:
     return expand(answer_ops(decoder.shape, workload, decoder.weight_format))
 
 
-def _flash_s(decoder: Decoder, token: torch.Tensor, start: int) -> float:
-    """Seconds of attention in one layer."""
-    ops = _rows(decoder, Decode(batch_size=1, context=start + 1))
-    return _by_kind(ops, _op_s(decoder, token, start))["flash"]
+# -- figures ------------------------------------------------------------------------------------
 
 
-def _by_kind(ops: Iterable[Op], seconds: Iterable[float]) -> dict[str, float]:
+def _by_kind(ops: Ops, seconds: np.ndarray) -> dict[str, float]:
+    """Median seconds of an op of each kind."""
     found: dict[str, list[float]] = {}
     for op, s in zip(ops, seconds, strict=True):
         found.setdefault(op.kind, []).append(float(s))
     return {kind: median(values) for kind, values in found.items()}
 
 
-def _dispatch(decoder: Decoder, shape: TransformerShape) -> dict[str, float]:
-    """Of a model so small that nothing but dispatch takes time."""
-    return _by_kind(
-        _rows(decoder, Decode(batch_size=1, context=17)), _op_s(decoder, torch.tensor([[7]]), 16)
+def _pace(empty: Timed, full: Timed, others: dict[str, float]) -> Pace:
+    """From decodes with a nearly empty cache, and with a full one."""
+    ops, seconds = empty
+    matrices = [(op, s) for op, s in zip(ops, seconds, strict=True) if op.kind == "linear"]
+    dispatch_s, rate = _line([(op.read_bytes, s) for op, s in matrices if op.id != "head"])
+    kinds = _by_kind(ops, seconds)
+    n_layer = sum(op.kind == "flash" for op in ops)
+    more_s = n_layer * (_by_kind(*full)["flash"] - kinds["flash"])
+    more_bytes = kv_cache_bytes(full[0]) - kv_cache_bytes(ops)
+    return Pace(
+        working_set_bytes=sum(op.read_bytes for op, _ in matrices),
+        dispatch_s=others | kinds | {"linear": dispatch_s},
+        read_bytes_per_s=rate,
+        head_bytes_per_s=rate,
+        cache_bytes_per_s=more_bytes / max(more_s, 1e-9),
     )
 
 
@@ -265,55 +313,38 @@ def _line(points: list[tuple[int, float]]) -> tuple[float, float]:
     return float(constant), float(1 / per_byte)
 
 
-def _whole_prompts(
-    decoder: Decoder, pace: Pace
-) -> tuple[tuple[tuple[float, float], ...], tuple[tuple[float, float], ...], float]:
-    """FLOP/s of products and of attention at several widths, bytes per second of the rest."""
-    products: list[tuple[float, float]] = []
-    attention: list[tuple[float, float]] = []
-    moved: list[float] = []
-    layer_numbers = sum(op.n_params for op in _rows(_shallow(decoder, 1), _ONE)[1:])
-    for width in WIDTHS:
-        n_layer = min(len(decoder._layers), max(1, int(WIDTH_FLOPS / (2 * width * layer_numbers))))
-        part = _shallow(decoder, n_layer)
-        ops = _rows(part, Prefill(batch_size=1, seq_len=width))
-        tokens = torch.arange(width)[None] % SHAPE.vocab_size
-        work: dict[str, list[float]] = {"linear": [0, 0], "flash": [0, 0], "rest": [0, 0]}
-        for op, s in zip(ops, _op_s(part, tokens, 0), strict=True):
-            kind = op.kind if op.kind in work else "rest"
-            if op.id == "head":  # of one vector
-                continue
-            own = op.read_bytes + op.written_bytes if kind == "rest" else op.forward_flops
-            work[kind][0] += own
-            work[kind][1] += max(float(s) - pace.dispatch_s[op.kind], 0.1 * float(s))
-        rates = {kind: amount / seconds for kind, (amount, seconds) in work.items()}
-        products.append((float(width), rates["linear"]))
-        if width >= 32:
-            attention.append((float(width), rates["flash"]))
-            moved.append(rates["rest"])
-    return tuple(products), tuple(attention), moved[-1]
+def _head_rate(ops: Ops, seconds: np.ndarray, pace: Pace) -> float:
+    """Bytes per second of a head of the size that vocabularies give it."""
+    return ops[-1].read_bytes / _beyond(seconds[-1], pace.dispatch_s["linear"])
 
 
-_ONE = Decode(batch_size=1, context=1)
+def _rates(ops: Ops, seconds: np.ndarray, pace: Pace) -> dict[str, float]:
+    """FLOP/s of the products and of attention, and bytes per second of everything else."""
+    work = {"linear": 0.0, "flash": 0.0, "rest": 0.0}
+    time_s = dict(work)
+    for op, s in zip(ops[:-1], seconds[:-1], strict=True):  # the head's product is with one vector
+        kind = op.kind if op.kind in work else "rest"
+        work[kind] += op.read_bytes + op.written_bytes if kind == "rest" else op.forward_flops
+        time_s[kind] += _beyond(s, pace.dispatch_s[op.kind])
+    return {kind: work[kind] / time_s[kind] for kind in work}
+
+
+def _beyond(seconds: float, dispatch_s: float) -> float:
+    """What an op takes besides being called; a tenth of all where noise leaves nothing."""
+    return float(max(seconds - dispatch_s, 0.1 * seconds))
 
 
 def _pick_s() -> float:
-    """From logits to a token."""
+    """Seconds from logits to a token."""
     logits_BV = torch.randn(1, N_LOGITS, generator=torch.Generator().manual_seed(1))
     generator = torch.Generator()
-
-    def pick() -> None:
+    found = []
+    for _ in range(20):
+        began = time.perf_counter()
         probs_BV = sampling.probabilities(logits_BV, 0.0)
         sampling.draw(probs_BV, 0.0, 0, 1.0, generator)
-
-    pick()
-    return median(_seconds(pick) for _ in range(20))
-
-
-def _seconds(work: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
+        found.append(time.perf_counter() - began)
+    return median(found)
 
 
 # -- as a run -----------------------------------------------------------------------------------

@@ -38,7 +38,8 @@ def view(events: Iterable[Event], *, live: bool = True, attempt: str | None = AT
     [
         ([], True, "waiting"),
         ([STARTED], True, "opening"),  # it records its first step, and may be meant to wait then
-        ([STARTED, GOES_ON], True, "running"),
+        ([STARTED, GOES_ON], True, "opening"),
+        ([STARTED, GOES_ON, GOES_ON], True, "running"),
         ([STARTED, PAUSED], True, "paused"),
         ([STARTED, PAUSED, GOES_ON], True, "running"),
         ([STARTED, PAUSED], False, "paused"),  # parked: its process was given back

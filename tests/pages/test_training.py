@@ -354,7 +354,7 @@ def begun(spec: TrainSpec, attempt: str) -> list[Event]:
         code_version="0",
         started_unix_s=0.0,
     )
-    return [first, Scalar(step=0, name="paused", value=0)]
+    return [first, *[Scalar(step=0, name="paused", value=0)] * 2]
 
 
 def end(status: str, message: str, **advice: float) -> Ended:
