@@ -330,7 +330,7 @@ def prompt(chosen: Panel, shape: TransformerShape) -> Asked | None:
     text = st.text_area(
         CONTROLS["prompt"].label,
         key="prompt_text",
-        height=96,
+        height=68,
         help=CONTROLS["prompt"].help,
     )
     fits_a_link = len(urllib.parse.quote(text)) <= LINK_BYTES

@@ -162,4 +162,6 @@ def error_text(error: float | None) -> str:
         return "predicted, not seen"
     sign = "+" if error > 0 else MINUS
     percent = abs(error) * 100
+    if percent < 1e-4:  # a few bytes of gigabytes
+        return "< 0.0001 %"
     return f"{sign}{percent:.2g} %" if percent < 10 else f"{sign}{percent:,.0f} %"

@@ -60,10 +60,12 @@ export function standIn(shown, columns, id) {
 export function cellsOf(array, rows = defaults.rows, cols = defaults.cols) {
   const [n, width] = array.shape.length > 1 ? array.shape.slice(-2) : [1, array.shape[0]];
   const [r, c] = [Math.min(rows, width), Math.min(cols, n)];
+  const step = array.quantised ? (array.high - array.low) / 255 : 0; // whose half stands for 0 too
   const value = (row, col) => {
     const token = Math.round(((col + 1) * n) / c) - 1;
     const channel = r < 2 ? 0 : Math.round((row * (width - 1)) / (r - 1));
-    return array.at(token * width + channel);
+    const found = array.at(token * width + channel);
+    return Math.abs(found) < 0.6 * step ? 0 : found;
   };
   const sizes = Array.from({ length: r * c }, (_, i) => Math.abs(value(Math.floor(i / c), i % c))).sort((a, b) => a - b);
   const full = sizes[Math.ceil(sizes.length * 0.9) - 1] || sizes.at(-1) || 1;

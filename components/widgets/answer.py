@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import streamlit as st
@@ -120,7 +120,7 @@ def thinned(trace: Trace, max_bytes: int) -> list[Event]:
     return [e for e in trace.events if not _is_of_a_trip(e) or e.step in kept]
 
 
-def _is_of_a_trip(event: Event) -> bool:
+def _is_of_a_trip(event: Event) -> TypeGuard[Array]:
     return isinstance(event, Array) and event.role in _OF_A_TRIP
 
 
