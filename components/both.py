@@ -3,7 +3,7 @@ its buttons do, and the six numbers that compare them.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import streamlit as st
@@ -21,18 +21,22 @@ from components.theme import (
     small_text,
     value_text,
 )
-from core import answer_account, answer_limits, limits, pretrained
+from core import answer_account, answer_limits, latency, limits, pretrained
 from core.answer_account import Told
 from core.compare import Comparison
 from core.events import Sample, Scalar, Token
+from core.machines import host
 from core.memory import Prediction
 from core.recordings import shipped
 from core.specimens import predictions
-from core.specs import AdditionSpec, FinetuneSpec, GenerateSpec, Spec
+from core.specs import AdditionSpec, CalibrationSpec, FinetuneSpec, GenerateSpec, Spec
+from core.worker_host import runs_folder
 
 STEP, ANSWER = "step", "answer"  # URL keys of the attempts, and the names of the lanes
 _NEXT = "both-next"  # session state: the pair whose step follows its answer
-NO_TIME = "no prediction of times yet"
+ELSEWHERE = "measured on another machine"
+UNCALIBRATED = "not calibrated yet"
+NO_RATE = "not predicted yet"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +115,7 @@ class Both:
     step: View[Spec] | None
     answer: View[GenerateSpec] | None
     follows: bool = False  # the step has still to be started, once the answer is complete
+    calibrating: bool = False  # this machine, between the two
 
     @property
     def open(self) -> bool:
@@ -171,19 +176,35 @@ def run_here(pair: Pair) -> None:
 
 
 def go_on(both: Both) -> Both:
-    """Start the step once the answer is complete; end a training run whose first step is
-    recorded. The runs as they are then.
+    """Once the answer is complete, see what this machine does in a second, where that is not known
+    yet, then start the step; end a training run whose first step is recorded. The runs as they are
+    then.
     """
     pair, answer, step = both.pair, both.answer, both.step
     if both.follows and (answer is None or not answer.open):
+        finished = answer is not None and answer.state == "finished"
+        if finished and _calibrating(pair.answer):
+            return replace(both, calibrating=True)
         del st.session_state[_NEXT]
-        if answer is not None and answer.state == "finished":
+        if finished:
             trains = isinstance(pair.step, AdditionSpec)  # which waits once a step is recorded
             st.query_params[STEP] = runs.submit(pair.step, paused=trains)
         return look(pair)
     if step and step.attempt and step.state == "paused" and step.trace.recorded_steps:
         runs.host().command(step.spec, step.attempt, "stop")
     return both
+
+
+def _calibrating(spec: GenerateSpec) -> bool:
+    """Whether this machine is being calibrated for an answer, which begins unless it was."""
+    if latency.stored(runs_folder(), spec.weight_format, spec.threads) is not None:
+        return False
+    wanted = CalibrationSpec(weight_formats=(spec.weight_format,), threads=spec.threads)
+    view = runs.latest(wanted)
+    if view is None:
+        runs.submit(wanted)
+        return True
+    return view.open
 
 
 def stop(both: Both) -> None:
@@ -291,11 +312,11 @@ def step_figures(view: View[Spec] | None, pair: Pair) -> list[Figure]:
     rate = None
     if "recorded_step_s" in measured:
         rate = _tokens(measured, spec) / measured["recorded_step_s"]
-    moved = _number(_first_change(spec) if first else None, "largest_change", _moved(measured))
+    rate_number = Unpredicted(id="step_tokens_per_s", measured=rate, why=NO_RATE)
     return [
         _figure(peak, "peak memory"),
-        _figure(Unpredicted(id="step_tokens_per_s", measured=rate, why=NO_TIME), "throughput"),
-        _weights_figure(moved, _hashes(view), "weights moved"),
+        _figure(rate_number, "throughput"),
+        _moved_figure(measured, _first_change(spec) if first else None, _hashes(view)),
     ]
 
 
@@ -306,7 +327,7 @@ def answer_figures(view: View[GenerateSpec] | None, pair: Pair) -> list[Figure]:
     n_prompt = told.n_prompt if told else 0
     found = _predicted(lambda: _answer_bytes(pair.answer, n_prompt) if n_prompt else {})
     peak = _number(found.get("answer_peak_bytes"), "answer_peak_bytes", scalars.get("peak_bytes"))
-    each = Unpredicted(id="tpot_s", measured=scalars.get("tpot_s"), why=NO_TIME)
+    each = _time(view, pair.answer, n_prompt, scalars.get("tpot_s"))
     hashes = _hashes(view)
     still = Prediction(
         quantity="answer_change",
@@ -318,8 +339,28 @@ def answer_figures(view: View[GenerateSpec] | None, pair: Pair) -> list[Figure]:
     return [
         _figure(peak, "peak memory"),
         _figure(each, "per token"),
-        _weights_figure(_number(still, "answer_change", same), hashes, "weights frozen"),
+        _frozen_figure(_number(still, "answer_change", same), hashes),
     ]
+
+
+def _time(
+    view: View[GenerateSpec] | None, spec: GenerateSpec, n_prompt: int, measured: float | None
+) -> Number:
+    """Of a further token. Predicted from what this machine does in a second: of this one only."""
+    if view and view.trace.started and not answer_account.measured_on(view.trace, host()):
+        return Unpredicted(id="tpot_s", measured=measured, why=ELSEWHERE)
+    found = _predicted(
+        lambda: (
+            answer_account.predicted_times(
+                spec, pretrained.shape_of(spec.model), n_prompt, runs_folder()
+            )
+            if n_prompt
+            else {}
+        )
+    )
+    if "tpot_s" not in found:
+        return Unpredicted(id="tpot_s", measured=measured, why=UNCALIBRATED)
+    return Comparison(prediction=found["tpot_s"], measured=measured)
 
 
 def _answer_bytes(spec: GenerateSpec, n_prompt: int) -> dict[str, Prediction]:
@@ -358,19 +399,40 @@ def _note(number: Number) -> str:
     return f"predicted {predicted} · {error_text(number.error)}"
 
 
-def _weights_figure(number: Number, hashes: tuple[str | None, str | None], label: str) -> Figure:
-    """A hash before and after instead of a number: one bit decides."""
-    before, after = hashes
-    sha = f"sha {before[:4] if before else '…'} → {after[:4] if after else '…'}"
-    measured = number.measured
-    change = "" if measured is None else f"|Δ| {small_text(measured)}"
-    broken = label == "weights frozen" and measured not in (None, 0.0)
+def _moved_figure(
+    measured: dict[str, float], first: Prediction | None, hashes: tuple[str | None, str | None]
+) -> Figure:
+    """The hash before and after an update, and how far it moved a weight, or all of them."""
+    largest = measured.get("largest_change")
+    if largest is not None and first is not None:
+        number: Number = Comparison(prediction=first, measured=largest)
+    else:
+        number = Unpredicted(
+            id="largest_change", measured=largest, why="only a first step's is predicted"
+        )
+    squares = [v * v for name, v in measured.items() if name.startswith("norm.update_")]
+    change = "" if largest is None else f"|Δ| {small_text(largest)}"
+    if largest is None and squares:
+        change = f"‖Δ‖ {small_text(math.sqrt(sum(squares)))}"
+    said = " · ".join(part for part in (_sha(hashes), change) if part)
+    return Figure(number=number, value="weights moved", label=said or "…", note=_note(number))
+
+
+def _frozen_figure(number: Number, hashes: tuple[str | None, str | None]) -> Figure:
+    """The hash before and after an answer: one bit decides."""
+    changed = number.measured not in (None, 0.0)
+    said = [_sha(hashes), "|Δ| 0" if number.measured == 0 else ""]
     return Figure(
         number=number,
-        value="weights changed" if broken else label,
-        label=" · ".join(part for part in (sha if before else "", change) if part) or "…",
+        value="weights changed" if changed else "weights frozen",
+        label=" · ".join(part for part in said if part) or "…",
         note=_note(number),
     )
+
+
+def _sha(hashes: tuple[str | None, str | None]) -> str:
+    before, after = hashes
+    return f"sha {before[:4]} → {after[:4] if after else '…'}" if before else ""
 
 
 def _examples(measured: dict[str, float], spec: Spec) -> int:
@@ -381,11 +443,6 @@ def _tokens(measured: dict[str, float], spec: Spec) -> float:
     """Tokens that the recorded step read."""
     seq_len = getattr(spec, "seq_len", 1)
     return measured.get("batch_tokens", _examples(measured, spec) * seq_len)
-
-
-def _moved(measured: dict[str, float]) -> float | None:
-    """Largest change of a weight."""
-    return measured.get("largest_change")
 
 
 def _first_change(spec: Spec) -> Prediction | None:

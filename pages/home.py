@@ -16,15 +16,22 @@ def page() -> None:
     with st.sidebar:
         pair = PAIRS[settings.widget(both.CONTROLS["pair"])]
         st.caption(pair.about)
-    runs = both.look(pair)
-    polled = asks_to_be_polled() and runs.open
-    st.fragment(run, run_every=1 if polled else None)(pair, polled=polled)
+    every = seconds(both.go_on(both.look(pair)))
+    st.fragment(run, run_every=every)(pair, every=every)
 
 
-def run(pair: both.Pair, *, polled: bool) -> None:
+def seconds(runs: Both) -> float | None:
+    """How often the page looks by itself; None where the browser says when something is new."""
+    if runs.calibrating:
+        return 0.5
+    return 1 if asks_to_be_polled() and runs.open else None
+
+
+def run(pair: both.Pair, *, every: float | None) -> None:
     runs = both.go_on(both.look(pair))
-    if polled != (asks_to_be_polled() and runs.open):
+    if every != seconds(runs):
         st.rerun()
+    polled = every == 1
     buttons(runs)
     figures = {
         STEP: both.step_figures(runs.step, pair),

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from components import account, answers, asking, models
+from components import account, answers, asking, models, sweeps
 from components.asking import Asked
 from components.widgets.answer import answer, asks_to_be_polled
 
@@ -26,6 +26,7 @@ def page() -> None:
     view = answers.look(asked.spec)
     polled = asks_to_be_polled() and view is not None and view.open
     st.fragment(run, run_every=1 if polled else None)(asked, polled=polled)
+    sweeps.sections(asked)
 
 
 def run(asked: Asked, *, polled: bool) -> None:

@@ -13,10 +13,11 @@ import { answerAt, answerTimeline } from "./pair.js";
 import { Clock, bytes, count, palette, percent, reducedMotion, seconds, sharpen } from "./player.js";
 import { categoryName, fill } from "./ribbon.js";
 import { slowed } from "./step.js";
+import { groupName, groupOf, opName } from "./tiles.js";
 import { TokenBox, inOrder, quoted, shown } from "./tokens.js";
 import { unpack } from "./trace.js";
 import { Transport, markup } from "./transport.js";
-import { cachedAt, medianDecode, opAt, opStops, playS, tokenStops, tripsOf } from "./trips.js";
+import { CHOOSING, cachedAt, medianDecode, opAt, opStops, playS, tokenStops, tripsOf } from "./trips.js";
 
 export const defaults = { holdMs: 2600, lane: 190, sayMs: 4000 };
 const CATEGORIES = ["weights", "inputs", "cache", "temporaries"];
@@ -47,6 +48,12 @@ const MARKUP = `
     <section class="card">${CARD}</section>
   </div>
 </div>`;
+
+/** "blocks.16.mlp.up" -> "block 17 · mlp.up": as the columns are called. */
+function placeOf(op) {
+  const [group, name] = [groupName(groupOf(op)), opName(op)];
+  return op === CHOOSING || group === name ? op : `${group} · ${name}`;
+}
 
 const mounts = new WeakMap();
 
@@ -349,7 +356,8 @@ class Mount {
   /** What a screen reader is told of a run under way: not every token. */
   #say(state) {
     const { el, trace } = this;
-    const words = !this.header.live ? "" : trace.ended ? `The answer is complete: ${count(this.lane?.trips.length ?? 0)} tokens.`
+    this.watched = this.header.live ? this.header.run : this.watched; // whose end is news
+    const words = this.watched !== this.header.run ? "" : trace.ended ? `The answer is complete: ${count(this.lane?.trips.length ?? 0)} tokens.`
       : !state ? el.counts.textContent : `${count(this.lane.trips.length)} tokens so far`;
     const now = performance.now();
     if (words === el.live.textContent || (this.growing && now - (this.saidAt ?? -Infinity) < defaults.sayMs)) return;
@@ -398,7 +406,8 @@ class Mount {
       ...column, state: i === framed ? "now" : column.state,
       cells: column.state === "todo" ? null : cellsOfTrip(trace, lane.columns, column, state.trip),
     }));
-    const note = state.trip.phase === "prefill" ? `${count(trace.prompt.length)} tokens here` : "one token here";
+    const note = state.trip.phase === "decode" || trace.prompt.length === 1 ? "one token here"
+      : now?.id === "head" ? "the last token here" : `${count(trace.prompt.length)} tokens here`;
     const boxes = drawLane(context, width, defaults.lane, { columns, direction: 1, note }, c);
     this.place = { boxes, tips: (i) => tipOf(columns[i], columns[i].cells, state.trip) };
     const done = all.filter((column) => column.state === "done").length;
@@ -442,7 +451,7 @@ class Mount {
     const { trip, op, over } = state;
     if (this.following) return `${trip.phase}: token ${count(trip.step + 1)} has come${this.trace.tokens.length < this.header.spec.max_new_tokens ? ", the next is being computed" : ""}`;
     const doing = over ? `complete: ${count(lane.trips.length)} tokens` : `${trip.phase} for token ${count(trip.step + 1)}`;
-    const what = op ? ` · ${op.id}` : trip.opEnds || over ? "" : " · not recorded op by op";
+    const what = op ? ` · ${placeOf(op.id)}` : trip.opEnds || over ? "" : " · not recorded op by op";
     const held = lane.pausedS ? ` · without ${seconds(lane.pausedS)} of pauses` : "";
     return `${doing}${what} · ${seconds(clock.t)} of ${seconds(clock.end)} · slowed ${this.#slowWords()}×${held}`;
   }
@@ -481,6 +490,7 @@ class Mount {
     el.oddsOf.textContent = one ? `how token ${count(one.trip + 1)} was chosen` : "";
     const top = one?.token.top.length;
     el.odds.hidden = !top;
+    el.odds.parentElement.style.minHeight = `${110 + 23 * Math.min(20, header.shape?.vocab_size ?? 20)}px`; // the page stays as it is
     el.oddsSaid.textContent = !one ? "Known once the prefill is through." : top ? "" : "Recorded of the first sequence only.";
     if (!top) { el.odds.replaceChildren(); return; }
     const found = odds(one.token, header.spec);

@@ -1,10 +1,10 @@
 // Attention of the trips that were looked into: which tokens a token looked at, and how much.
 
 import { largest, picture } from "./heat.js";
-import { sharpen } from "./player.js";
+import { percent, sharpen } from "./player.js";
 import { shown } from "./tokens.js";
 
-export const defaults = { rows: 32, label: 64, top: 56, most: 22, tall: 320, bars: 150, barLabels: 54 };
+export const defaults = { rows: 32, label: 64, top: 56, most: 34, tall: 320, bars: 150, barLabels: 54 };
 export const MEAN = "mean";
 
 /** Which of `n` places are recorded where there are more than `most`, as core/drawing.py takes them. */
@@ -129,9 +129,12 @@ function drawBars(context, weights, texts, hover, width, c) {
   context.moveTo(0, bottom + 0.5);
   context.lineTo(width, bottom + 0.5);
   context.stroke();
+  context.fillStyle = c.muted;
+  context.textAlign = "left";
+  context.fillText(`highest bar: ${percent(weights.top)}`, 0, 8);
   const every = Math.ceil(12 / pitch);
   for (let i = 0; i < weights.cols; i += 1) {
-    const h = (weights.at(0, i) / weights.top) * (bottom - 8);
+    const h = (weights.at(0, i) / weights.top) * (bottom - 20);
     const on = hover?.c === i;
     context.fillStyle = c.forward;
     context.globalAlpha = hover && !on ? 0.45 : 1;

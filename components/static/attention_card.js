@@ -14,7 +14,7 @@ export const CARD = `
   <span class="jumps" data-el="attentionJumps"></span>
 </div>
 <canvas data-el="attention" role="img" tabindex="0"></canvas>
-<div class="legend"><span><i class="ramp" data-el="attentionRamp"></i><span data-el="attentionTop"></span></span></div>
+<div class="legend" data-el="attentionKey"><span><i class="ramp" data-el="attentionRamp"></i><span data-el="attentionTop"></span></span></div>
 <p class="said" data-el="attentionSaid" role="status"></p>`;
 
 export class AttentionCard {
@@ -86,6 +86,7 @@ export class AttentionCard {
     this.weights = weights;
     if (this.hover && (this.hover.r >= weights.rows || this.hover.c >= weights.cols)) this.hover = null;
     draw(el.attention, weights, { texts, row: this.row, hover: this.hover }, c);
+    el.attentionKey.hidden = weights.rows === 1;
     el.attentionRamp.style.background = `linear-gradient(90deg, ${c.empty}, ${mix(c.empty, c.forward, 1)})`;
     el.attentionTop.textContent = `0 … ${percent(weights.top)}`;
     el.attentionSaid.textContent = this.#words(texts, nAll);

@@ -2,10 +2,10 @@
 // Everything drawn is a function of (two traces, t); the server is not asked while scrubbing.
 
 import { Feed } from "./feed.js";
-import { cellsOf, drawLane, evenly, hit, room, standIn } from "./lane.js";
+import { cellsOf, columnOf, drawLane, evenly, hit, room, standIn } from "./lane.js";
 import { answerAt, answerLane, answerPeak, endOf, phaseStopsOf, stepAt, stepLane, stepPeak, stopsOf } from "./pair.js";
 import * as ribbon from "./pair_ribbon.js";
-import { Clock, bytes, count, exact, palette, reducedMotion, seconds, sharpen } from "./player.js";
+import { Clock, bytes, count, exact, palette, percent, reducedMotion, seconds, sharpen } from "./player.js";
 import { fill } from "./ribbon.js";
 import { slowed } from "./step.js";
 import { unpack } from "./trace.js";
@@ -15,6 +15,10 @@ import { Transport, markup } from "./transport.js";
 export const defaults = { holdMs: 2600, arriveMs: 350, lane: 178, playS: 12 };
 const LANES = ["step", "answer"];
 const PHASES = { step: ["forward", "loss", "backward", "update"], answer: ["prefill", "decode"] };
+
+// Beside the weights' figures: an open and a closed lock.
+const lock = (open) => `<svg viewBox="0 0 20 20" aria-hidden="true"><path d="M4.5 9h11v8h-11z"/><path fill="none" d="M7 9V6a3 3 0 0 1 ${open ? "5.8-1.1" : "6 0v3"}"/></svg>`;
+const SIGNS = { largest_change: lock(true), answer_change: lock(false) };
 
 const lane = (name, title) => `
 <section class="card lane" data-lane="${name}" aria-label="${title}">
@@ -30,6 +34,7 @@ const MARKUP = `
 <div class="bw both">
   <div class="status"><span data-el="live" role="status"></span></div>
   <div class="lanes">${lane("step", "Training step")}${lane("answer", "Answering")}</div>
+  <div class="legend cells" data-el="cells"></div>
   <div class="player" tabindex="0" role="group" aria-label="Player of both lanes: space plays, arrows step" data-el="player">
     ${markup("op", "phase")}
     <canvas data-el="ribbon" role="img"></canvas>
@@ -236,18 +241,27 @@ class Mount {
 
   #cells(name, column, state) {
     if (!state || column.state === "todo") return null;
-    const array = name === "step" ? this.#stepArray(column, state) : null;
+    if (column.role === "update") return this.#moved(column);
+    const array = name === "step" ? this.#stepArray(column) : null;
     if (name === "step") return array && kept(array, () => cellsOf(array));
     return this.#answerCells(column, state);
   }
 
   /** What is drawn of a column of the step: what it gave, or the gradient of that. */
-  #stepArray(column, { phase, over }) {
+  #stepArray(column) {
     const { recorded } = this.lanes.step;
-    const role = column.role === "activation" ? "activation" : "grad";
-    if (phase === "update" && over) return null;
-    const op = column.ops.findLast((id) => recorded.arrays.has(`${id} ${role}`));
-    return op ? recorded.arrays.get(`${op} ${role}`) : null;
+    const op = column.ops.findLast((id) => recorded.arrays.has(`${id} ${column.role}`));
+    return op ? recorded.arrays.get(`${op} ${column.role}`) : null;
+  }
+
+  /** How far the update moved each weight of a part, as a share of it: a cell for each. */
+  #moved(column) {
+    const { recorded } = this.lanes.step;
+    const all = kept(recorded.spans, () => movesOf(recorded.scalars));
+    const own = all.filter((move) => move.column === column.id);
+    if (!own.length) return null;
+    const top = Math.max(...all.map((move) => move.share)) || 1;
+    return { rows: own.length, cols: 1, wide: true, moves: own, value: (i) => own[i].share, at: (i) => Math.sqrt(own[i].share / top) };
   }
 
   /** Of a trip: all its tokens where it was looked into, else the newest token's part. */
@@ -266,6 +280,10 @@ class Mount {
     if (!state || column.state === "todo") return `${column.label}: not reached yet`;
     const cells = this.#cells(name, column, state);
     if (!cells) return `${column.label}: no values recorded here`;
+    if (cells.moves) {
+      const most = cells.moves.reduce((a, b) => (b.share > a.share ? b : a));
+      return `${column.label}: the update moved its weights by up to ${exact(most.share * 100, 2)} % of their size (${most.name})`;
+    }
     let top = 0;
     for (let i = 0; i < cells.rows; i += 1) for (let j = 0; j < cells.cols; j += 1) top = Math.max(top, Math.abs(cells.value(i, j)));
     return `${column.label}: ${column.role === "activation" ? "values" : "gradients"} up to ±${exact(top, 3)} shown, ${cells.cols === 1 ? "one token" : `${cells.cols} tokens`} × ${cells.rows} channels`;
@@ -279,24 +297,26 @@ class Mount {
     const { pieces, losses } = this.#read(trace);
     const known = loss !== null && loss !== undefined;
     this.#chips("step", pieces, (li, i) => {
-      const share = known && losses && i > 0 ? Math.min(1, losses(i - 1) / (losses.top || 1)) : 0;
-      li.style.setProperty("--tint", known && i > 0 ? this.colours.loss : this.colours.forward);
-      li.style.background = known && i > 0 ? `color-mix(in srgb, ${this.colours.loss} ${Math.round(6 + 44 * share)}%, transparent)` : "";
-      li.title = known && losses && i > 0 ? `loss here ${exact(losses(i - 1), 3)}` : "";
+      const judged = known && losses && i > 0 && losses.counts(i - 1);
+      const share = judged ? Math.min(1, losses(i - 1) / (losses.top || 1)) : 0;
+      li.style.setProperty("--tint", judged ? this.colours.loss : this.colours.forward);
+      li.style.background = judged ? `color-mix(in srgb, ${this.colours.loss} ${Math.round(6 + 44 * share)}%, transparent)` : "";
+      li.title = judged ? `loss here ${exact(losses(i - 1), 3)}` : "";
     });
     el.stepSaid.textContent = !state ? lookedAt(trace)
-      : known ? `loss ${exact(loss, 4)}: the mean over every token that was to be predicted; darker, more wrong`
+      : known ? `loss ${exact(loss, 4)}, the mean over what was to be predicted; a darker token was a worse guess`
         : "all of it is read at once; at each place the next token is to be predicted";
   }
 
-  /** The text of a step, piece by piece, and the loss at each place but the first. */
+  /** The text of a step, piece by piece, and the loss at each place that counts. */
   #read(trace) {
     const recorded = this.lanes.step?.recorded;
     const pieces = trace.texts.get("piece");
-    const list = recorded?.arrays.get("loss losses");
-    const losses = list ? Object.assign((i) => list.at(i), { top: Math.max(...Array.from({ length: list.shape[0] }, (_, i) => list.at(i))) }) : null;
+    const [inputs, targets, list] = ["input tokens", "target tokens", "loss losses"].map((key) => recorded?.arrays.get(key));
+    const losses = list ? Object.assign((i) => list.at(i), {
+      top: Math.max(...list.values), counts: (i) => !targets || targets.at(i) >= 0, // the others are not asked for
+    }) : null;
     if (pieces) return { pieces, losses };
-    const [inputs, targets] = ["input tokens", "target tokens"].map((key) => recorded?.arrays.get(key));
     const letters = this.header.vocabulary ? [...this.header.vocabulary] : null;
     if (!inputs || !letters) return { pieces: [], losses: null };
     const n = inputs.shape[0];
@@ -319,7 +339,7 @@ class Mount {
     const newest = tokens[n - 1];
     el.answerSaid.textContent = !state ? "waiting for its turn"
       : !newest ? `the prefill reads all ${count(trace.prompt.length)} tokens of the prompt in one trip`
-        : `token ${count(n)} was chosen among ${newest.top.slice(0, 3).map(([, text, p]) => `“${text.trim() || "⏎"}” ${(p * 100).toPrecision(2)} %`).join(" · ")}`;
+        : `token ${count(n)} was chosen among ${newest.top.slice(0, 3).map(([, text, p]) => `“${text.trim() || "⏎"}” ${percent(p)}`).join(" · ")}`;
   }
 
   #paintPhases(name, now, rest) {
@@ -361,6 +381,7 @@ class Mount {
       if (!n) return "Running here: the model is being loaded for the answer …";
       return n < lanes.answer.n_tokens ? `Running here: the answer, token ${count(n)} of ${count(lanes.answer.n_tokens)} …` : "Running here: the answer is complete; its memory is looked into …";
     }
+    if (this.header.calibrating) return "Running here: what this machine does in a second …";
     return step.started ? `Running here: ${lookedAt(step)}` : "Running here: the model is being loaded for the step …";
   }
 
@@ -377,6 +398,7 @@ class Mount {
         button.dataset.figure = `${name} ${id}`;
         const part = (tag, text) => Object.assign(document.createElement(tag), { textContent: text });
         button.append(part("b", value), part("span", label), part("em", note));
+        if (SIGNS[id]) button.firstChild.insertAdjacentHTML("afterbegin", SIGNS[id]);
         return button;
       }));
     }
@@ -413,8 +435,8 @@ class Mount {
     if (!present) return this.following ? "plays once both are recorded" : "nothing is recorded yet";
     const { clock } = this;
     const parts = [];
-    if (step) parts.push(step.over ? "step over" : `${step.phase} · ${step.op}`);
-    if (answer) parts.push(answer.over ? `answer complete: ${count(answer.n)} tokens` : `${answer.phase}, token ${count(answer.n)}`);
+    if (step) parts.push(step.over ? "step over" : [step.phase, step.columns.find(({ id }) => id === step.pass?.column)?.label].filter(Boolean).join(" · "));
+    if (answer) parts.push(answer.over ? `answer over, ${count(answer.n)} tokens` : `${answer.phase} · token ${count(answer.n + 1)}`);
     return `${parts.join(" | ")} | ${seconds(clock.t)} of ${seconds(clock.end)}, slowed ${count(this.slow / clock.speed)}×`;
   }
 
@@ -438,6 +460,16 @@ class Mount {
     const outline = document.createElement("span");
     outline.append(dash, "what the answer holds, in the step's stack");
     el.categories.replaceChildren(...items, outline);
+    el.cells.replaceChildren(...[
+      [c.forward, "what a part gives: a row of cells each channel, a column each token"], [c.backward, "its gradient"],
+      [c.update, "how far the update moved its weights, a cell each"],
+    ].map(([colour, text]) => {
+      const item = document.createElement("span");
+      const box = Object.assign(document.createElement("i"), { className: "ramp" });
+      box.style.background = `linear-gradient(90deg, ${c.empty}, ${colour})`;
+      item.append(box, text);
+      return item;
+    }));
   }
 
   close() {
@@ -452,6 +484,17 @@ class Mount {
 }
 
 // -- small readings ------------------------------------------------------------------------------
+
+/** Of every weight its column and how far it moved: norm of the change over the norm before. */
+export function movesOf(scalars) {
+  const list = [];
+  for (const [key, change] of Object.entries(scalars)) {
+    const [, leaf, name] = key.match(/^norm\.update_(\w+):(.+)$/) ?? [];
+    const before = scalars[`norm.${leaf}:${name}`];
+    if (before > 0) list.push({ name, column: columnOf(name), share: change / before });
+  }
+  return list;
+}
 
 const made = new WeakMap();
 

@@ -137,11 +137,13 @@ function drawColumn(context, column, box, direction, c) {
   context.stroke();
 }
 
-/** Cells of one size in every column: a single token is a single strip in the middle. */
+/** Cells of one width in every column, so that a single token is a single strip in the middle;
+ * `wide` ones fill the card. */
 function drawCells(context, column, box, c) {
   const d = defaults;
   const cells = column.cells ?? { rows: d.rows, cols: d.cols, at: null };
-  const w = (box.w - 2 * d.inset - (d.cols - 1) * d.between) / d.cols;
+  const across = cells.wide ? cells.cols : d.cols;
+  const w = (box.w - 2 * d.inset - (across - 1) * d.between) / across;
   const h = (box.h - 2 * d.inset - (cells.rows - 1) * d.between) / cells.rows;
   const left = box.x + (box.w - cells.cols * (w + d.between) + d.between) / 2;
   for (let i = 0; i < cells.rows; i += 1) {

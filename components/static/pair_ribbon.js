@@ -95,8 +95,15 @@ function drawPhases(context, step, s, c) {
 function drawTrips(context, answer, s, c) {
   answer.trips.forEach((trip, i) => {
     const shade = trip.phase === "prefill" ? 0.55 : 0.32;
-    strip(context, trip.phase === "prefill" || i === 1 ? trip.phase : "", s.x(trip.start), s.x(trip.end), s.answerBase, mix(c.background, c.forward, shade), c);
+    strip(context, i ? "" : trip.phase, s.x(trip.start), s.x(trip.end), s.answerBase, mix(c.background, c.forward, shade), c);
   });
+  const decodes = answer.trips.slice(1);
+  const [x0, x1] = [s.x(decodes[0]?.start ?? 0), s.x(decodes.at(-1)?.end ?? 0)];
+  const text = ["decode: one trip for each token", "decode"].find((words) => context.measureText(words).width + 8 < x1 - x0);
+  if (!text) return;
+  context.fillStyle = c.ink;
+  context.textAlign = "center";
+  context.fillText(text, (x0 + x1) / 2, s.answerBase + 3 + (defaults.strip - 5) / 2 + 0.5);
 }
 
 function strip(context, text, x0, x1, base, colour, c) {

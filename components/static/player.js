@@ -146,8 +146,9 @@ export const seconds = (s) => (s < 1e-3 ? `${(s * 1e6).toFixed(s < 1e-5 ? 1 : 0)
 /** A share of one: never 0 % of what could happen, nor 100 % of what might not. */
 export function percent(p) {
   const v = p * 100;
+  if (p === 1) return "100 %";
   if (p > 0 && v < 0.001) return "< 0.001 %";
-  if (p < 1 && v > 99.99) return "> 99.99 %";
+  if (v > 99.99) return "> 99.99 %";
   return `${v >= 99.95 ? v.toFixed(2) : v >= 10 ? v.toFixed(1) : Number(v.toPrecision(2))} %`;
 }
 export const signed = (v, digits = 4) => (v < 0 ? "−" : "") + Math.abs(v).toFixed(digits);

@@ -82,7 +82,7 @@ export function drawTimes(context, end, x, y, c) {
   context.fillStyle = c.muted;
   for (const [share, align] of [[0, "left"], [0.25, "center"], [0.5, "center"], [0.75, "center"], [1, "right"]]) {
     context.textAlign = align;
-    context.fillText(seconds(end * share), x(end * share), y);
+    context.fillText(share ? seconds(end * share) : "0", x(end * share), y);
   }
 }
 

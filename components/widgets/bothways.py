@@ -77,6 +77,7 @@ def message(both: Both, figures: dict[str, list[Figure]], takeaway: str, *, poll
         "lanes": lanes,
         "figures": {name: [_said(f) for f in list_] for name, list_ in figures.items()},
         "takeaway": takeaway,
+        "calibrating": both.calibrating,
         "vocabulary": _vocabulary(both),
         "colours": COLOURS,
         "origin": both.origin,
@@ -147,7 +148,8 @@ def _drawn(view: View) -> Iterator[Event]:
             case Token():
                 yield dataclasses.replace(e, top=e.top[:N_TOP])
             case Scalar():
-                if not e.name.startswith("norm.") and (not steps or e.step == steps[-1]):
+                norm = e.name.startswith(("norm.grad", "norm.activation"))
+                if not norm and (not steps or e.step == steps[-1]):
                     yield e
             case Array():
                 if (

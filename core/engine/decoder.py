@@ -226,32 +226,51 @@ class Decoder:
     ) -> torch.Tensor:
         """Keys and values into the cache, then attention over all of it; shape (M, H × E)."""
         shape = self.shape
-        n_head, n_kv_head, end = shape.n_head, shape.n_kv_head, start + n_new
+        n_head, n_kv_head = shape.n_head, shape.n_kv_head
         h_BTNE = h.view(batch_size, n_new, n_head + 2 * n_kv_head, shape.d_head)
         if turns is not None:
             turned = h_BTNE[:, :, : n_head + n_kv_head]
             torch.view_as_complex(turned.unflatten(-1, (-1, 2))).mul_(turns)
             done(h)
+        if n_new == 1:
+            y = self._of_one_token(layer, h, start)
+        else:
+            y = self._of_many_tokens(layer, h_BTNE, mask, start)
+        y = y.float().view(*h.shape[:-1], shape.d_q)
+        done(y)
+        return y
+
+    def _of_one_token(self, layer: _Layer, h: torch.Tensor, start: int) -> torch.Tensor:
+        """The heads that share keys stand in for tokens: nothing is repeated, nothing turned."""
+        shape, end = self.shape, start + 1
+        k, v = shape.d_q, shape.d_q + shape.d_kv
+        by_group = (self.batch_size, shape.n_kv_head, -1, shape.d_head)
+        by_head = (self.batch_size, shape.n_kv_head, shape.d_head)
+        layer.keys_BKSE.select(2, start).copy_(h[..., k:v].view(by_head))
+        layer.values_BKSE.select(2, start).copy_(h[..., v:].view(by_head))
+        return F.scaled_dot_product_attention(
+            h[..., :k].view(by_group).to(self._cache_dtype),
+            layer.keys_BKSE.narrow(2, 0, end),
+            layer.values_BKSE.narrow(2, 0, end),
+        )
+
+    def _of_many_tokens(
+        self, layer: _Layer, h_BTNE: torch.Tensor, mask: torch.Tensor | None, start: int
+    ) -> torch.Tensor:
+        n_head, n_kv_head = self.shape.n_head, self.shape.n_kv_head
+        end = start + h_BTNE.shape[1]
         q_BTHE, k_BTKE, v_BTKE = h_BTNE.split([n_head, n_kv_head, n_kv_head], dim=2)
         layer.keys_BKSE[:, :, start:end] = k_BTKE.transpose(1, 2)
         layer.values_BKSE[:, :, start:end] = v_BTKE.transpose(1, 2)
-        q_BHTE = q_BTHE.transpose(1, 2).to(self._cache_dtype)
-        if n_new == 1:  # queries that share a head of keys look at the same tokens: as rows of one
-            q_BHTE = q_BHTE.reshape(batch_size, n_kv_head, -1, shape.d_head)
         y_BHTE = F.scaled_dot_product_attention(
-            q_BHTE,
+            q_BTHE.transpose(1, 2).to(self._cache_dtype),
             layer.keys_BKSE[:, :, :end],
             layer.values_BKSE[:, :, :end],
             attn_mask=mask,
-            is_causal=n_new > 1 and mask is None,
-            enable_gqa=n_new > 1 and n_head != n_kv_head,
+            is_causal=mask is None,
+            enable_gqa=n_head != n_kv_head,
         )
-        if n_new > 1:
-            y_BHTE = y_BHTE.transpose(1, 2)
-        y = y_BHTE.reshape(batch_size * n_new, shape.d_q).float()
-        y = y[0] if h.dim() == 1 else y
-        done(y)
-        return y
+        return y_BHTE.transpose(1, 2).flatten(2)
 
     # -- what it holds --------------------------------------------------------------------------
 
