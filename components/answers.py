@@ -10,6 +10,7 @@ from components.runs import RUN, View
 from components.theme import bytes_text, flops_text, sentence
 from core import answer_limits, limits
 from core.answer_account import Told
+from core.answer_limits import Refusal
 from core.recordings import shipped
 from core.specs import GenerateSpec
 
@@ -17,8 +18,8 @@ from core.specs import GenerateSpec
 _PRIMARY = {
     "none": "Answer",
     "recorded": "Run it here",
-    "waiting": "Waiting in line",
-    "opening": "Loading the model",
+    "waiting": "Getting ready",
+    "opening": "Getting ready",
     "running": "Pause",
     "paused": "Continue",
 }
@@ -46,9 +47,9 @@ def look(spec: GenerateSpec) -> View[GenerateSpec] | None:
 def seed_prompt() -> None:
     """A link may name only its run: then the prompt is that run's."""
     attempt = st.query_params.get(RUN)
-    view = runs.named(attempt) if attempt else None
-    if view and isinstance(view.spec, GenerateSpec) and not view.spec.chat:
-        asking.seed_prompt(view.spec.prompt)
+    found = runs.found(attempt) if attempt else None
+    if found and isinstance(found[0], GenerateSpec) and not found[0].chat:
+        asking.seed_prompt(found[0].prompt)
 
 
 # -- buttons --------------------------------------------------------------------------------------
@@ -166,13 +167,7 @@ def refused(asked: Asked) -> bool:
     refusal = answer_limits.refusal(asked.spec, asked.shape, asked.n_prompt)
     if refusal is None:
         return False
-    need = refusal.need
-    st.warning(
-        f"This answer would hold {bytes_text(need.peak_bytes)} at its peak, and its longest trip "
-        f"would take {flops_text(need.trip_flops)}, both predicted. An answer may take "
-        f"{bytes_text(limits.max_run_bytes())} and {flops_text(answer_limits.max_trip_flops())} a "
-        "trip here."
-    )
+    st.warning(said_of(refusal))
     if refusal.fitting is not None:
         value = getattr(refusal.fitting, refusal.changed)
         what = _NAMES[refusal.changed] + ("" if value is True else f" {value}")
@@ -184,6 +179,16 @@ def refused(asked: Asked) -> bool:
             args=(refusal.changed, value),
         )
     return True
+
+
+def said_of(refusal: Refusal) -> str:
+    need = refusal.need
+    return (
+        f"This answer would hold {bytes_text(need.peak_bytes)} at its peak, and its longest trip "
+        f"would take {flops_text(need.trip_flops)}, both predicted. An answer may take "
+        f"{bytes_text(limits.max_run_bytes())} and {flops_text(answer_limits.max_trip_flops())} a "
+        "trip here."
+    )
 
 
 def outcome(view: View[GenerateSpec] | None) -> None:

@@ -4,9 +4,9 @@ Controls as in components/settings.py: a row's key is its name in the URL.
 """
 
 import urllib.parse
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import streamlit as st
 
@@ -25,7 +25,7 @@ N_RECENT = 5  # own models that are offered without being named
 LINK_BYTES = 6000  # of a prompt as a link spells it; a longer one is not put into the address
 CONTEXTS = ("64", "128", "256", "512", "1024", "2048", "4096", "8192")
 SEQUENCES = ("1", "2", "4", "8", "16", "32", "64")
-NEW_TOKENS = ("1", "3", "8", "16", "32", "64", "128", "256", "512", "1024")
+NEW_TOKENS = ("1", "2", "3", "8", "16", "32", "64", "128", "256", "512", "1024")
 TEMPERATURES = ("0", "0.1", "0.3", "0.5", "0.7", "1", "1.3", "1.6", "2")
 TOP_K = ("all", "1000", "200", "50", "20", "10", "5", "2", "1")
 TOP_P = ("1", "0.99", "0.95", "0.9", "0.8", "0.7", "0.5", "0.3", "0.1")
@@ -194,17 +194,17 @@ def panel() -> Panel:
     """Draw the settings. A model that is not there is only named: `components/models.py` tells."""
     model = _model()
     shape = _shape(model)
-    own_context = shape.max_seq_len if shape and not own_models.is_published(model) else None
+    most = shape.max_seq_len if shape else int(CONTEXTS[-1])
     if shape is not None:
         st.markdown(f"**{count(shape.n_params)} parameters**")
     values: dict[str, Any] = {"model": model}
     for key in ("format", "cache", "context", "tokens", "sequences", "temperature", *SAMPLING):
-        values[key] = _one(key, model, own_context, values)
+        values[key] = _one(key, model, most, values)
     values["threads"] = settings.widget(CONTROLS["threads"]) if N_CORES > 1 else 1
     return Panel(model=model, values=values)
 
 
-def _one(key: str, model: str, own_context: int | None, values: Mapping[str, Any]) -> Any:
+def _one(key: str, model: str, most: int, values: Mapping[str, Any]) -> Any:
     control = CONTROLS[key]
     match key:
         case "format":
@@ -215,22 +215,38 @@ def _one(key: str, model: str, own_context: int | None, values: Mapping[str, Any
             kernel = KERNELS[chosen]
             st.caption(f"{kernel.title}, {'real kernel' if kernel.real else 'simulated'}.")
             return chosen
-        case "context" if own_context is not None:
+        case "context":
+            options = contexts(most)
+            only, several = options[-1], len(options) > 1
+            if several:
+                return settings.widget(control, options=options, default=_default(options))
             st.select_slider(
                 control.label,
-                ("0", str(own_context)),
-                value=str(own_context),
+                ("0", only),
+                value=only,
                 key="own_context",
                 disabled=True,
-                help=f"This model was trained for {own_context} tokens and knows no more places.",
+                help=f"This model was trained for {most} tokens and knows no more places.",
             )
-            return str(own_context)
+            return only
         case "tokens":
             return settings.widget(control, default=default_tokens(model))
         case _ if key in SAMPLING and values["temperature"] == "0":
             settings.widget(control, disabled_because=_GREEDY)
             return control.default
     return settings.widget(control)
+
+
+def contexts(most: int) -> tuple[str, ...]:
+    """What the context may be for a model that was made for at most so many tokens."""
+    fitting = tuple(c for c in CONTEXTS if int(c) <= most)
+    return fitting or (str(most),)
+
+
+def _default(options: tuple[str, ...]) -> str:
+    """The usual context, or the longest there is."""
+    usual = CONTROLS["context"].default
+    return usual if usual in options else options[-1]
 
 
 def contradictions(values: Mapping[str, Any]) -> dict[str, str]:
@@ -245,8 +261,9 @@ def contradictions(values: Mapping[str, Any]) -> dict[str, str]:
             "`format` = `file` needs a model that comes in a file of its own; precision of the "
             "weights stays fp32"
         )
-    if "context" in values:
-        said["context"] = f"`context` stays {shape.max_seq_len}, for which this model was trained"
+    most = shape.max_seq_len
+    if int(values.get("context", 0)) > most:
+        said["context"] = f"`context` is at most {most}, for which this model was trained"
     if values.get("mode") == "Chat" and not _can_chat(model):
         said["mode"] = "`mode` = `Chat` needs a model that has learned turns"
     return said
@@ -278,7 +295,11 @@ def _model_changed() -> None:
     """Another model has its own first prompt, and its own length of an answer."""
     st.session_state.pop("prompt_text", None)
     st.query_params.pop("prompt", None)
-    st.session_state["tokens"] = default_tokens(st.session_state["model_choice"])
+    model = st.session_state["model_choice"]
+    st.session_state["tokens"] = default_tokens(model)
+    shape = _shape(model)
+    if shape is not None and st.session_state.get("context") not in contexts(shape.max_seq_len):
+        st.session_state.pop("context", None)
 
 
 def _title(model: str) -> str:
@@ -348,7 +369,13 @@ def prompt(chosen: Panel, shape: TransformerShape) -> Asked | None:
         st.caption(
             "This prompt is too long for an address. Once it is answered, the link names its run."
         )
-    return counted(lambda: spec_of(chosen, text), shape)
+    try:
+        asked = counted(spec_of(chosen, text), shape)
+    except ValueError as why:
+        st.error(sentence(str(why)))
+        return None
+    _tell_count(asked)
+    return asked
 
 
 def spec_of(
@@ -375,23 +402,40 @@ def spec_of(
     )
 
 
-def counted(make: Callable[[], GenerateSpec], shape: TransformerShape) -> Asked | None:
-    """A question with its tokens counted, and the count on screen; None, with a sentence, where
-    it cannot be asked.
-    """
-    try:
-        spec = make()
-        n_prompt = len(tokenizer_of(spec.model).prompt_ids(spec))
-        answers.require_room(spec, n_prompt, shape.max_seq_len)
-    except ValueError as why:
-        st.error(sentence(str(why)))
-        return None
+def counted(spec: GenerateSpec, shape: TransformerShape) -> Asked:
+    """A question with its tokens counted. Raises: ValueError where it cannot be asked."""
+    n_prompt = len(tokenizer_of(spec.model).prompt_ids(spec))
+    answers.require_room(spec, n_prompt, shape.max_seq_len)
+    return Asked(spec=spec, shape=shape, n_prompt=n_prompt)
+
+
+def _tell_count(asked: Asked) -> None:
+    spec, n_prompt = asked.spec, asked.n_prompt
     room = spec.context - n_prompt + 1  # the newest token need not be read
     said = f"{count(n_prompt)} of {count(spec.context)} tokens"
     if room < spec.max_new_tokens:
         said += f"; the answer ends after {room} new ones, when the context is full"
     st.caption(f"{said}.")
-    return Asked(spec=spec, shape=shape, n_prompt=n_prompt)
+
+
+def message(*, disabled: bool, first: bool) -> str | None:
+    """What the visitor sends in a chat. Words that could not be sent come back into the field."""
+    refused = st.session_state.pop("message_refused", None)
+    if refused is not None:
+        st.session_state["message"], why = refused
+        st.error(why)
+    with st.container():  # else it would cling to the bottom of the window
+        return st.chat_input(
+            "Say something to the model" if first else "Your next turn",
+            key="message",
+            disabled=disabled,
+        )
+
+
+def keep_message(text: str, why: str) -> NoReturn:
+    """Say why words were not sent, above the field with the words in it."""
+    st.session_state["message_refused"] = (text, why)
+    st.rerun()
 
 
 def _kind(model: str) -> str:
@@ -408,6 +452,11 @@ def default_tokens(model: str) -> str:
 
 
 # -- moved by buttons -----------------------------------------------------------------------------
+
+
+def use_model(model: str) -> None:
+    """The panel follows the URL."""
+    st.query_params["model"] = model
 
 
 def use_prompt(text: str) -> None:

@@ -2,6 +2,7 @@
 its buttons do, and the six numbers that compare them.
 """
 
+import contextlib
 import math
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -21,22 +22,22 @@ from components.theme import (
     small_text,
     value_text,
 )
-from core import answer_account, answer_limits, latency, limits, pretrained
+from core import answer_account, answer_limits, latency, limits, pretrained, step_latency
 from core.answer_account import Told
 from core.compare import Comparison
 from core.events import Sample, Scalar, Token
 from core.machines import host
 from core.memory import Prediction
 from core.recordings import shipped
-from core.specimens import predictions
+from core.specimens import predictions, torch_step
 from core.specs import AdditionSpec, CalibrationSpec, FinetuneSpec, GenerateSpec, Spec
 from core.worker_host import runs_folder
 
 STEP, ANSWER = "step", "answer"  # URL keys of the attempts, and the names of the lanes
 _NEXT = "both-next"  # session state: the pair whose step follows its answer
+_STARTED = "both-started"  # session state: attempts by pair and lane
 ELSEWHERE = "measured on another machine"
 UNCALIBRATED = "not calibrated yet"
-NO_RATE = "not predicted yet"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +68,7 @@ PAIRS = {
             step=AdditionSpec(),
             answer=GenerateSpec(model="addition", prompt="12+34=", max_new_tokens=3, context=8),
             about="A transformer of two layers that was trained here on two-digit sums. The step "
-            "is one of its training run; the answer adds two numbers.",
+            "is one of its training run, or the first of a new one; the answer adds two numbers.",
         ),
     )
 }
@@ -140,27 +141,38 @@ def look(pair: Pair) -> Both:
     follows = st.session_state.get(_NEXT) == pair.key
     return Both(
         pair=pair,
-        step=None if follows else cast("View[Spec] | None", _look(pair.step, STEP)),
-        answer=cast("View[GenerateSpec] | None", _look(pair.answer, ANSWER)),
+        step=None if follows else cast("View[Spec] | None", _look(pair, STEP)),
+        answer=cast("View[GenerateSpec] | None", _look(pair, ANSWER)),
         follows=follows,
     )
 
 
-def _look(spec: Spec | GenerateSpec, key: str) -> View | None:
-    """The run that the URL names, else the shipped one, else the latest that is whole."""
-    attempt = st.query_params.get(key)
+def _look(pair: Pair, key: str) -> View | None:
+    """The run that was started here or that the URL names, else the shipped one, else the latest
+    that is whole.
+    """
+    spec = pair.step if key == STEP else pair.answer
+    attempt = _started(pair).get(key) or st.query_params.get(key)
     if attempt is not None:
         folder = runs.host().folder(spec, attempt)
         if folder is not None:
+            st.query_params[key] = attempt
             return runs.view_of(spec, attempt, folder)
         runs.explain_missing(attempt, "Run both here")
-        del st.query_params[key]
+        st.query_params.pop(key, None)
     recording = shipped(spec)
     if recording is not None:
         trace = runs.read(recording)
         return View(spec=spec, attempt=None, folder=recording, trace=trace, live=False)
     view = runs.latest(spec)
     return view if view and (view.open or view.state == "finished") else None
+
+
+def _started(pair: Pair) -> dict[str, str]:
+    """Attempts that this visit has started, by lane. The URL holds them too, but a rerun that the
+    browser asks for meanwhile comes with the URL of before.
+    """
+    return st.session_state.setdefault(_STARTED, {}).setdefault(pair.key, {})
 
 
 # -- what the buttons do ------------------------------------------------------------------------
@@ -171,8 +183,15 @@ def run_here(pair: Pair) -> None:
     clock: the answer, which is quick, first.
     """
     st.session_state[_NEXT] = pair.key
-    st.query_params[ANSWER] = runs.submit(pair.answer)
+    _started(pair).clear()
     st.query_params.pop(STEP, None)
+    _start(pair, ANSWER)
+
+
+def _start(pair: Pair, key: str) -> None:
+    trains = key == STEP and isinstance(pair.step, AdditionSpec)  # waits once a step is recorded
+    spec = pair.step if key == STEP else pair.answer
+    st.query_params[key] = _started(pair)[key] = runs.submit(spec, paused=trains)
 
 
 def go_on(both: Both) -> Both:
@@ -185,10 +204,9 @@ def go_on(both: Both) -> Both:
         finished = answer is not None and answer.state == "finished"
         if finished and _calibrating(pair.answer):
             return replace(both, calibrating=True)
-        del st.session_state[_NEXT]
-        if finished:
-            trains = isinstance(pair.step, AdditionSpec)  # which waits once a step is recorded
-            st.query_params[STEP] = runs.submit(pair.step, paused=trains)
+        if finished and STEP not in _started(pair):
+            _start(pair, STEP)
+        st.session_state.pop(_NEXT, None)
         return look(pair)
     if step and step.attempt and step.state == "paused" and step.trace.recorded_steps:
         runs.host().command(step.spec, step.attempt, "stop")
@@ -214,7 +232,8 @@ def stop(both: Both) -> None:
             runs.host().command(view.spec, view.attempt, "stop")
 
 
-def show_recordings() -> None:
+def show_recordings(pair: Pair) -> None:
+    _started(pair).clear()
     for key in (STEP, ANSWER):
         st.query_params.pop(key, None)
 
@@ -289,7 +308,7 @@ Number = Comparison | Unpredicted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
+class Fact:
     """One of the numbers under a lane, and what it is made of."""
 
     number: Number
@@ -302,7 +321,7 @@ class Figure:
         return self.number.quantity.id
 
 
-def step_figures(view: View[Spec] | None, pair: Pair) -> list[Figure]:
+def step_figures(view: View[Spec] | None, pair: Pair) -> list[Fact]:
     """Peak, throughput, and how far the weights moved."""
     spec = pair.step
     measured = view.last_recorded_scalars if view else {}
@@ -312,19 +331,37 @@ def step_figures(view: View[Spec] | None, pair: Pair) -> list[Figure]:
     rate = None
     if "recorded_step_s" in measured:
         rate = _tokens(measured, spec) / measured["recorded_step_s"]
-    rate_number = Unpredicted(id="step_tokens_per_s", measured=rate, why=NO_RATE)
     return [
         _figure(peak, "peak memory"),
-        _figure(rate_number, "throughput"),
+        _figure(_rate(view, pair, _examples(measured, spec), rate), "throughput"),
         _moved_figure(measured, _first_change(spec) if first else None, _hashes(view)),
     ]
 
 
-def answer_figures(view: View[GenerateSpec] | None, pair: Pair) -> list[Figure]:
+def _rate(view: View[Spec] | None, pair: Pair, examples: int, measured: float | None) -> Number:
+    """Tokens a second. Predicted from what this machine does in a second: of this one only."""
+    why = ELSEWHERE if _elsewhere(view) else UNCALIBRATED
+    answer = pair.answer
+    calibration = latency.stored(runs_folder(), answer.weight_format, answer.threads)
+    if calibration is not None and why is UNCALIBRATED:
+        with contextlib.suppress(pretrained.Unavailable):
+            step = torch_step(pair.step, examples)
+            prediction = step_latency.predicted_rate(step, calibration)
+            return Comparison(prediction=prediction, measured=measured)
+    return Unpredicted(id="step_tokens_per_s", measured=measured, why=why)
+
+
+def _elsewhere(view: View | None) -> bool:
+    """Whether times were measured on another machine than this."""
+    started = view is not None and view.trace.started is not None
+    return started and view is not None and not answer_account.measured_on(view.trace, host())
+
+
+def answer_figures(view: View[GenerateSpec] | None, pair: Pair) -> list[Fact]:
     """Peak, time per token, and that the weights stayed."""
     told = Told.by(view.trace) if view else None
     scalars = told.scalars if told else {}
-    n_prompt = told.n_prompt if told else 0
+    n_prompt = (told.n_prompt if told else 0) or _recorded_prompt(pair.answer)
     found = _predicted(lambda: _answer_bytes(pair.answer, n_prompt) if n_prompt else {})
     peak = _number(found.get("answer_peak_bytes"), "answer_peak_bytes", scalars.get("peak_bytes"))
     each = _time(view, pair.answer, n_prompt, scalars.get("tpot_s"))
@@ -347,7 +384,7 @@ def _time(
     view: View[GenerateSpec] | None, spec: GenerateSpec, n_prompt: int, measured: float | None
 ) -> Number:
     """Of a further token. Predicted from what this machine does in a second: of this one only."""
-    if view and view.trace.started and not answer_account.measured_on(view.trace, host()):
+    if _elsewhere(view):
         return Unpredicted(id="tpot_s", measured=measured, why=ELSEWHERE)
     found = _predicted(
         lambda: (
@@ -361,6 +398,12 @@ def _time(
     if "tpot_s" not in found:
         return Unpredicted(id="tpot_s", measured=measured, why=UNCALIBRATED)
     return Comparison(prediction=found["tpot_s"], measured=measured)
+
+
+def _recorded_prompt(spec: GenerateSpec) -> int:
+    """Tokens of the prompt, as the shipped run counted them; 0 if there is none."""
+    recording = shipped(spec)
+    return Told.by(runs.read(recording)).n_prompt if recording else 0
 
 
 def _answer_bytes(spec: GenerateSpec, n_prompt: int) -> dict[str, Prediction]:
@@ -382,9 +425,9 @@ def _number(prediction: Prediction | None, id: str, measured: float | None) -> N
     return Comparison(prediction=prediction, measured=measured)
 
 
-def _figure(number: Number, label: str) -> Figure:
+def _figure(number: Number, label: str) -> Fact:
     measured, unit = number.measured, number.quantity.unit
-    return Figure(
+    return Fact(
         number=number,
         value="…" if measured is None else value_text(measured, unit),
         label=label,
@@ -401,28 +444,28 @@ def _note(number: Number) -> str:
 
 def _moved_figure(
     measured: dict[str, float], first: Prediction | None, hashes: tuple[str | None, str | None]
-) -> Figure:
+) -> Fact:
     """The hash before and after an update, and how far it moved a weight, or all of them."""
     largest = measured.get("largest_change")
-    if largest is not None and first is not None:
+    if first is not None and (largest is not None or not measured):
         number: Number = Comparison(prediction=first, measured=largest)
     else:
-        number = Unpredicted(
-            id="largest_change", measured=largest, why="only a first step's is predicted"
-        )
+        why = "predicted for first steps only" if first is None else "no single weight recorded"
+        number = Unpredicted(id="largest_change", measured=largest, why=why)
     squares = [v * v for name, v in measured.items() if name.startswith("norm.update_")]
     change = "" if largest is None else f"|Δ| {small_text(largest)}"
     if largest is None and squares:
-        change = f"‖Δ‖ {small_text(math.sqrt(sum(squares)))}"
+        norm = math.sqrt(sum(squares))
+        change = f"‖Δ‖ {norm:.2g}" if norm >= 0.01 else f"‖Δ‖ {small_text(norm)}"
     said = " · ".join(part for part in (_sha(hashes), change) if part)
-    return Figure(number=number, value="weights moved", label=said or "…", note=_note(number))
+    return Fact(number=number, value="weights moved", label=said or "…", note=_note(number))
 
 
-def _frozen_figure(number: Number, hashes: tuple[str | None, str | None]) -> Figure:
+def _frozen_figure(number: Number, hashes: tuple[str | None, str | None]) -> Fact:
     """The hash before and after an answer: one bit decides."""
     changed = number.measured not in (None, 0.0)
     said = [_sha(hashes), "|Δ| 0" if number.measured == 0 else ""]
-    return Figure(
+    return Fact(
         number=number,
         value="weights changed" if changed else "weights frozen",
         label=" · ".join(part for part in said if part) or "…",
@@ -501,7 +544,7 @@ def _busy(view: View) -> bool:
 
 
 @st.dialog(claims.MADE)
-def explain(figure: Figure, view: View | None) -> None:
+def explain(figure: Fact, view: View | None) -> None:
     claims.working(figure.number, view.origin if view else "not measured yet", _repeats(view))
     if figure.number.quantity.id in ("largest_change", "answer_change"):
         before, after = _hashes(view)

@@ -1,5 +1,6 @@
 """Whether a model is here, and fetching it where it is not."""
 
+import functools
 import threading
 from dataclasses import dataclass, field
 
@@ -43,11 +44,15 @@ class _Fetch:
         self.done, self.total = done, total
 
 
-_fetches = {name: _Fetch(name) for name in PRETRAINED}
+@functools.cache
+def fetch_of(name: str) -> _Fetch:
+    """One for each model and process."""
+    return _Fetch(name)
 
 
 def ready(model: str) -> TransformerShape | None:
     """The model's shape; None where it is not here, which is said with what would help."""
+    broken = False
     try:
         if not own_models.is_published(model):
             return pretrained.shape_of(model)
@@ -57,18 +62,22 @@ def ready(model: str) -> TransformerShape | None:
         st.error(sentence(str(why)))
         if not own_models.is_published(model):
             return None
-    fetch = _fetches[model]
+        broken = True
+    fetch = fetch_of(model)
     running = fetch.under_way
-    st.fragment(_offer, run_every=_EVERY_S if running else None)(fetch, running=running)
+    st.fragment(_offer, run_every=_EVERY_S if running else None)(
+        fetch, running=running, broken=broken
+    )
     return None
 
 
-def _offer(fetch: _Fetch, *, running: bool) -> None:
+def _offer(fetch: _Fetch, *, running: bool, broken: bool) -> None:
     if running and not fetch.under_way:
         st.rerun()
     published = PRETRAINED[fetch.name]
+    missing = "" if broken else f"The file of {published.title} is not on this machine. "
     st.info(
-        f"The file of {published.title} is not on this machine. It comes as a Python package, "
+        f"{missing}It comes as a Python package, "
         f"{published.requirement} ({bytes_text(published.wheel_bytes)}, {published.license}), and "
         "is checked against its published SHA-256. Every other page and model works without it."
     )

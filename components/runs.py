@@ -13,6 +13,7 @@ import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from components.settings import Settings
+from core.events import Started, decode
 from core.recordings import shipped
 from core.specs import RunSpec, Spec
 from core.trace import ARRAYS, EVENTS, Trace
@@ -20,6 +21,8 @@ from core.worker_host import ATTEMPT, WorkerHost, runs_folder
 
 RUN = "run"  # URL key of the attempt that is looked at
 S = TypeVar("S", bound=RunSpec)
+_REMEMBERED = 1000
+_SUBMITTED: dict[str, RunSpec] = {}  # attempt -> spec, of this process's last submits
 
 
 @functools.cache
@@ -158,7 +161,11 @@ def start_sweep(spec: RunSpec) -> None:
 
 def submit(spec: RunSpec, *, paused: bool = False, epochs_per_s: float = math.inf) -> str:
     """Start an attempt for this visitor, or join the live one; returns its name."""
-    return host().submit(spec, paused=paused, epochs_per_s=epochs_per_s, visitor=_visitor())
+    attempt = host().submit(spec, paused=paused, epochs_per_s=epochs_per_s, visitor=_visitor())
+    if len(_SUBMITTED) >= _REMEMBERED:
+        del _SUBMITTED[next(iter(_SUBMITTED))]
+    _SUBMITTED[attempt] = spec
+    return attempt
 
 
 def _submit(settings: Settings, *, paused: bool = False) -> str:
@@ -184,15 +191,25 @@ def view_of(spec: S, attempt: str, folder: Path) -> View[S]:
     return View(spec=spec, attempt=attempt, folder=folder, trace=read(folder), live=live)
 
 
-def named(attempt: str) -> View[RunSpec] | None:
-    """The kept run of that name, whatever it is of; its own first event says."""
+def found(attempt: str) -> tuple[RunSpec, Path] | None:
+    """Spec and folder of the kept run of that name, whatever it is of."""
     if not ATTEMPT.fullmatch(attempt):
         return None
     for folder in runs_folder().glob(f"*/{attempt}"):
-        started = read(folder).started
-        if started is not None:
-            return view_of(RunSpec.from_json(started.spec), attempt, folder)
+        spec = _SUBMITTED.get(attempt) or _spec_in(folder)  # it may have said nothing yet
+        if spec is not None:
+            return spec, folder
     return None
+
+
+def _spec_in(folder: Path) -> RunSpec | None:
+    """By the run's first event."""
+    try:
+        with (folder / EVENTS).open("rb") as file:
+            started = decode(file.readline(), memoryview(b""))
+        return RunSpec.from_json(started.spec) if isinstance(started, Started) else None
+    except (OSError, ValueError):
+        return None
 
 
 def explain_missing(attempt: str, button: str = "Train") -> None:

@@ -36,17 +36,24 @@ def main() -> None:
             st.Page(PAGES / "inference.py", title="Inference", url_path="inference"),
         ]
     )
-    if page.url_path == "" and settings.CONTROLS.keys() & st.query_params.keys():
-        # A link from when the address without a path was the Training page's. Every value of a
-        # key: `items()` would give the last of several inputs only.
-        link = {key: st.query_params.get_all(key) for key in st.query_params}
-        st.switch_page(training, query_params=link)
+    of_training = {*settings.CONTROLS, runs.RUN, "text"}
+    if page.url_path == "" and of_training & st.query_params.keys():
+        # A link from when the address without a path was the Training page's.
+        st.switch_page(training, query_params=_link())
     rules = {
         "": (both.CONTROLS,),
         "inference": (asking.CONTROLS, asking.contradictions),
     }.get(page.url_path, (settings.CONTROLS,))
+    link = _link()
     settings.drop_bad_parameters(*rules)
+    if _link() != link:  # widgets read the link that the visit began with: begin it anew
+        st.switch_page(page, query_params=_link())
     page.run()
+
+
+def _link() -> dict[str, list[str]]:
+    """Every value of a key: `items()` would give the last of several inputs only."""
+    return {key: st.query_params.get_all(key) for key in st.query_params}
 
 
 main()

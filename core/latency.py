@@ -46,6 +46,10 @@ class Pace:
     head_bytes_per_s: float  # of the head's, which may be stored otherwise
     cache_bytes_per_s: float  # of keys and values
 
+    def op_s(self, kind: str) -> float:
+        """Of one op; of a kind that was not measured, what the simplest takes."""
+        return self.dispatch_s.get(kind, self.dispatch_s["add"])
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
@@ -77,6 +81,10 @@ class Calibration:
         for name in ("product_flops_per_s", "attention_flops_per_s"):
             values[name] = tuple((float(x), float(y)) for x, y in values[name])
         return cls(**values)
+
+    def product_rate(self, n_vectors: float) -> float:
+        """FLOP/s of matrix products with so many vectors at once."""
+        return _rate(self.product_flops_per_s, max(2, n_vectors))
 
     def pace(self, working_set_bytes: float) -> Pace:
         """Of a model of this size: between those measured, beyond them the last."""
@@ -111,7 +119,7 @@ def _interpolated(points: Iterable[tuple[float, float]], x: float) -> float:
     return before[1]
 
 
-def _rate(curve: Curve, n: int) -> float:
+def _rate(curve: Curve, n: float) -> float:
     """FLOP/s at n vectors: seconds per vector interpolated over log n."""
     points = [(math.log(x), 1 / y) for x, y in curve]
     return 1 / _interpolated(points, math.log(max(n, 1)))
@@ -187,7 +195,7 @@ def trip(
     many = not isinstance(workload, Decode)
     overhead_s = weights_s = cache_s = moved_s = 0.0
     for op in ops:
-        overhead_s += op.repeat * _dispatch_s(pace, op.kind)
+        overhead_s += op.repeat * pace.op_s(op.kind)
         if op.kind == "linear":
             weights_s += op.repeat * _product_s(op, pace, calibration)
         elif many and op.kind == "flash":
@@ -215,10 +223,6 @@ def trip(
 
 def _total(ops: Sequence[Op], figure: Callable[[Op], int]) -> int:
     return sum(op.repeat * figure(op) for op in ops)
-
-
-def _dispatch_s(pace: Pace, kind: str) -> float:
-    return pace.dispatch_s.get(kind, pace.dispatch_s["add"])
 
 
 def _product_s(op: Op, pace: Pace, calibration: Calibration) -> float:

@@ -525,6 +525,8 @@ class CalibrationSpec(RunSpec):
 
     def _check(self) -> None:
         _require_list("weight_formats", self.weight_formats, "give some")
+        for name in self.weight_formats:
+            _require_one_of("weight_format", name, WEIGHT_FORMATS)
         _require(
             0 < len(self.weight_formats) == len(set(self.weight_formats)),
             "weight_formats",
@@ -532,8 +534,6 @@ class CalibrationSpec(RunSpec):
             "must be at least one, each once",
             f"choose among {', '.join(WEIGHT_FORMATS)}",
         )
-        for name in self.weight_formats:
-            _require_one_of("weight_format", name, WEIGHT_FORMATS)
         _require_whole("threads", self.threads, 1, 256)
 
 

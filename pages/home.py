@@ -3,7 +3,7 @@
 import streamlit as st
 
 from components import both, settings
-from components.both import ANSWER, PAIRS, STEP, Both, Figure
+from components.both import ANSWER, PAIRS, STEP, Both, Fact
 from components.widgets.bothways import asks_to_be_polled, bothways
 
 
@@ -68,6 +68,7 @@ def buttons(runs: Both) -> None:
                 key="recording",
                 type="tertiary",
                 on_click=both.show_recordings,
+                args=(runs.pair,),
             )
     if obstacle is not None:
         say(obstacle)
@@ -86,7 +87,7 @@ def say(obstacle: both.Obstacle) -> None:
             )
 
 
-def explain(asked: str, figures: dict[str, list[Figure]], runs: Both) -> None:
+def explain(asked: str, figures: dict[str, list[Fact]], runs: Both) -> None:
     for name, view in ((STEP, runs.step), (ANSWER, runs.answer)):
         for figure in figures[name]:
             if f"{name} {figure.id}" == asked:

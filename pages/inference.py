@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from components import account, answers, asking, models, sweeps
+from components import account, answers, asking, chat, models, sweeps
 from components.asking import Asked
 from components.widgets.answer import answer, asks_to_be_polled
 
@@ -19,7 +19,9 @@ def page() -> None:
     shape = models.ready(panel.model)
     if shape is None:
         return
-    asking.mode(panel.model)
+    if asking.mode(panel.model) == "Chat":
+        chat.page(panel, shape)
+        return
     asked = asking.prompt(panel, shape)
     if asked is None or answers.refused(asked):
         return

@@ -29,6 +29,8 @@ WIDGETS = {
     "selectbox", "multiselect", "radio", "text_input", "text_area", "color_picker", "date_input",
 }  # fmt: skip
 
+SETTINGS = ("components/settings.py", "components/asking.py")  # where widgets may be made
+
 Rule = Callable[[str, str], list[str]]
 
 
@@ -97,8 +99,8 @@ def pages_are_apart(place: str, text: str) -> list[str]:
 
 
 def widgets_stand_in_settings(place: str, text: str) -> list[str]:
-    """One file names the settings' widgets and their keys."""
-    if place == "components/settings.py" or _layer(place) == "core":
+    """The settings' widgets and their keys are named in these files alone."""
+    if place in SETTINGS or _layer(place) == "core":
         return []
     made = [f"{place}:{line} makes a {name}" for line, name, of in _calls(text) if name in WIDGETS]
     taken = [

@@ -17,7 +17,7 @@ import { groupName, groupOf, opName } from "./tiles.js";
 import { TokenBox, inOrder, quoted, shown } from "./tokens.js";
 import { unpack } from "./trace.js";
 import { Transport, markup } from "./transport.js";
-import { CHOOSING, cachedAt, medianDecode, opAt, opStops, playS, tokenStops, tripsOf } from "./trips.js";
+import { CHOOSING, cachedAt, medianDecode, opAt, opStops, playS, tokenStops, tokensOf, tripsOf } from "./trips.js";
 
 export const defaults = { holdMs: 2600, lane: 190, sayMs: 4000 };
 const CATEGORIES = ["weights", "inputs", "cache", "temporaries"];
@@ -33,6 +33,7 @@ const MARKUP = `
     <div class="tokens" role="listbox" tabindex="0" aria-label="Tokens of the prompt and the answer" data-el="tokens"></div>
     <p class="said" data-el="said"></p>
     <canvas data-el="lane" role="img"></canvas>
+    <div class="legend"><span><i class="ramp" data-el="ramp"></i>how large what a part gives is: a row for each channel, a column for each token</span></div>
     ${markup("token", "op", {
     more: `<span class="jumps"><button data-trip="0">prefill</button><button data-trip="1">first decode</button></span>`,
     moment: "Moment of the answer",
@@ -406,8 +407,8 @@ class Mount {
       ...column, state: i === framed ? "now" : column.state,
       cells: column.state === "todo" ? null : cellsOfTrip(trace, lane.columns, column, state.trip),
     }));
-    const note = state.trip.phase === "decode" || trace.prompt.length === 1 ? "one token here"
-      : now?.id === "head" ? "the last token here" : `${count(trace.prompt.length)} tokens here`;
+    const nNew = tokensOf(state.trip, this.settings);
+    const note = nNew === 1 ? "one token here" : now?.id === "head" ? "the last token here" : `${count(nNew)} tokens here`;
     const boxes = drawLane(context, width, defaults.lane, { columns, direction: 1, note }, c);
     this.place = { boxes, tips: (i) => tipOf(columns[i], columns[i].cells, state.trip) };
     const done = all.filter((column) => column.state === "done").length;
@@ -450,15 +451,17 @@ class Mount {
     const { clock, lane } = this;
     const { trip, op, over } = state;
     if (this.following) return `${trip.phase}: token ${count(trip.step + 1)} has come${this.trace.tokens.length < this.header.spec.max_new_tokens ? ", the next is being computed" : ""}`;
-    const doing = over ? `complete: ${count(lane.trips.length)} tokens` : `${trip.phase} for token ${count(trip.step + 1)}`;
-    const what = op ? ` · ${placeOf(op.id)}` : trip.opEnds || over ? "" : " · not recorded op by op";
+    const nth = count(trip.step + 1);
+    const doing = over ? `${this.trace.ended ? "complete" : "so far"}: ${count(lane.trips.length)} tokens` : state.t < trip.end ? `${trip.phase} for token ${nth}` : `token ${nth} has come`;
+    const what = op ? ` · ${placeOf(op.id)}` : trip.opEnds || state.t >= trip.end ? "" : " · not recorded op by op";
     const held = lane.pausedS ? ` · without ${seconds(lane.pausedS)} of pauses` : "";
-    return `${doing}${what} · ${seconds(clock.t)} of ${seconds(clock.end)} · slowed ${this.#slowWords()}×${held}`;
+    return `${doing}${what} · ${seconds(clock.t)} of ${seconds(clock.end)} · ${this.#slowWords()}${held}`;
   }
 
   #slowWords() {
     const slow = this.slow / this.clock.speed;
-    return slow >= 1 ? count(slow) : String(Number(slow.toPrecision(2)));
+    if (slow === 1) return "at its own speed";
+    return slow > 1 ? `slowed ${Number(slow.toPrecision(2)).toLocaleString("en")}×` : `sped up ${Number((1 / slow).toPrecision(2))}×`;
   }
 
   /** Bytes held at a moment, in words. */
@@ -478,7 +481,8 @@ class Mount {
     const begin = `The prefill takes ${n === 1 ? "the one token" : `all ${count(n)} tokens`} of the prompt through the model at once, in ${seconds(first.end - first.start)}.`;
     if (median === null) return begin;
     const again = header.spec.cache ? `reads every weight again${read ? ` (${bytes(read)})` : ""}` : "reads the whole text again, since nothing of it is kept";
-    return `${begin} Each further token is a trip of its own that ${again}: ${seconds(median)} in the middle. What a trip computes is let go at once; only the cache grows.`;
+    const stays = header.spec.cache ? " What a trip computes is let go at once; only keys and values stay." : "";
+    return `${begin} Each further token is a trip of its own that ${again}: ${seconds(median)} in the middle.${stays}`;
   }
 
   #paintOdds() {
@@ -539,9 +543,9 @@ class Mount {
       ...CATEGORIES.map((category) => item((context) => { context.fillStyle = fill(context, category, c); context.fillRect(0, 0, 14, 14); }, categoryName(category))),
       item((context) => { context.fillStyle = c.forward; context.fillRect(0, 5, 14, 4); }, "looked into op by op, after the last token"),
     );
+    el.ramp.style.background = `linear-gradient(90deg, ${c.empty}, ${c.forward})`;
     this.root.style.setProperty("--cache", c.cache);
     this.root.style.setProperty("--forward", c.forward);
-    this.root.style.setProperty("--empty", c.empty);
   }
 
   close() {

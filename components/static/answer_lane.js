@@ -12,15 +12,16 @@ function kept(array, make) {
 }
 
 /**
- * Cells of a column in a trip, or null where none were recorded: of the prefill all its tokens, if it
- * was looked into; else those of the newest token, which every trip tells of each part of the model.
+ * Cells of a column in a trip, or null where none were recorded: of one that read several tokens all
+ * of them, if it was looked into; else those of the newest token, which every trip tells of each part
+ * of the model.
  */
 export function cellsOfTrip(trace, columns, column, trip) {
   const arrays = trace.at(trip.step)?.arrays;
   const op = column.ops.findLast((id) => arrays?.has(`${id} activation`));
   const parts = arrays?.get("trip parts");
-  if (op && (!parts || (trip.phase === "prefill" && column.id !== "head"))) {
-    const array = arrays.get(`${op} activation`);
+  const array = op ? arrays.get(`${op} activation`) : null;
+  if (array && (!parts || (array.shape[0] > 1 && column.id !== "head"))) {
     return kept(array, () => cellsOf(array));
   }
   if (!parts) return null;

@@ -72,6 +72,9 @@ export function place(weights, width) {
   return { x: d.label, y: d.top, size, height: d.top + weights.rows * size + 4 };
 }
 
+/** How tall the picture is: a matrix, or bars where there is one row. */
+export const heightOf = (weights, width) => (weights.rows === 1 ? defaults.bars : place(weights, width).height);
+
 /** The cell under a point: {r, c}, or null. */
 export function hit(weights, width, x, y) {
   if (weights.rows === 1) {

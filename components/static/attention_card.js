@@ -1,9 +1,9 @@
 // The card of attention: which trip, layer and head are shown, and what a cell says.
 
-import { MEAN, draw, hit, layersOf, lookedAt, rowOf, weightsOf } from "./attention.js";
+import { MEAN, draw, heightOf, hit, layersOf, lookedAt, rowOf, weightsOf } from "./attention.js";
 import { mix, percent } from "./player.js";
 import { quoted } from "./tokens.js";
-import { passed } from "./trips.js";
+import { passed, tokensOf } from "./trips.js";
 
 // Static markup of our own.
 export const CARD = `
@@ -13,7 +13,7 @@ export const CARD = `
   <label>head <select data-el="head" aria-label="Head"></select></label>
   <span class="jumps" data-el="attentionJumps"></span>
 </div>
-<canvas data-el="attention" role="img" tabindex="0"></canvas>
+<div data-el="attentionBox"><canvas data-el="attention" role="img" tabindex="0"></canvas></div>
 <div class="legend" data-el="attentionKey"><span><i class="ramp" data-el="attentionRamp"></i><span data-el="attentionTop"></span></span></div>
 <p class="said" data-el="attentionSaid" role="status"></p>`;
 
@@ -73,8 +73,10 @@ export class AttentionCard {
     const { op, array } = layers.find(({ layer }) => layer === this.layer);
     const shown = lane.trips[step];
     const nAll = nPrompt + step;
-    const weights = weightsOf(array, this.head, nAll, step && cache ? 1 : nAll);
+    const weights = weightsOf(array, this.head, nAll, tokensOf(shown, { nPrompt, cache }));
+    el.attentionBox.style.minHeight = `${this.#tallest(trace, lane, looked, nPrompt, cache)}px`; // the page stays as it is
     const known = passed(lane, shown, op, t);
+    el.attentionKey.style.visibility = known && weights.rows > 1 ? "" : "hidden";
     this.row = rowOf(weights, asks ?? nAll - 1);
     this.shown = { step, here: known && (asks !== null || step === trip.step) };
     el.attentionOf.textContent = step ? `trip ${step + 1}: decode` : "trip 1: prefill";
@@ -86,7 +88,6 @@ export class AttentionCard {
     this.weights = weights;
     if (this.hover && (this.hover.r >= weights.rows || this.hover.c >= weights.cols)) this.hover = null;
     draw(el.attention, weights, { texts, row: this.row, hover: this.hover }, c);
-    el.attentionKey.hidden = weights.rows === 1;
     el.attentionRamp.style.background = `linear-gradient(90deg, ${c.empty}, ${mix(c.empty, c.forward, 1)})`;
     el.attentionTop.textContent = `0 … ${percent(weights.top)}`;
     el.attentionSaid.textContent = this.#words(texts, nAll);
@@ -100,6 +101,15 @@ export class AttentionCard {
     const r = this.hover?.r ?? this.row;
     const at = new Map(weights.keys.map((k, i) => [k, weights.at(r, i) / weights.top]));
     return { of: (i) => at.get(i) ?? null, key: `${shown.step} ${this.layer} ${this.head} ${r}` };
+  }
+
+  /** Pixels that the picture of any of the trips takes. */
+  #tallest(trace, lane, looked, nPrompt, cache) {
+    const width = this.el.attentionBox.clientWidth;
+    return Math.max(...looked.map((step) => {
+      const [{ array }] = layersOf(trace, step);
+      return heightOf(weightsOf(array, 0, nPrompt + step, tokensOf(lane.trips[step], { nPrompt, cache })), width);
+    }));
   }
 
   #words(texts, nAll) {

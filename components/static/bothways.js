@@ -1,6 +1,7 @@
 // The widget of the home page: a training step and an answer of one model, under one clock.
 // Everything drawn is a function of (two traces, t); the server is not asked while scrubbing.
 
+import { cellsOfTrip } from "./answer_lane.js";
 import { Feed } from "./feed.js";
 import { cellsOf, columnOf, drawLane, evenly, hit, room, standIn } from "./lane.js";
 import { answerAt, answerLane, answerPeak, endOf, phaseStopsOf, stepAt, stepLane, stepPeak, stopsOf } from "./pair.js";
@@ -32,7 +33,7 @@ const lane = (name, title) => `
 // Static markup of our own: no recorded or typed text passes through it.
 const MARKUP = `
 <div class="bw both">
-  <div class="status"><span data-el="live" role="status"></span></div>
+  <div class="status"><span data-el="live" role="status"></span><span data-el="origin" class="quiet"></span></div>
   <div class="lanes">${lane("step", "Training step")}${lane("answer", "Answering")}</div>
   <div class="legend cells" data-el="cells"></div>
   <div class="player" tabindex="0" role="group" aria-label="Player of both lanes: space plays, arrows step" data-el="player">
@@ -40,7 +41,6 @@ const MARKUP = `
     <canvas data-el="ribbon" role="img"></canvas>
     <div class="legend" data-el="categories"></div>
     <p class="takeaway" data-el="takeaway"></p>
-    <p class="quiet" data-el="origin"></p>
   </div>
 </div>`;
 
@@ -88,6 +88,7 @@ class Mount {
     this.lanes = { step: null, answer: null };
     this.places = { step: null, answer: null }; // where each lane's columns stand
     this.opened = null; // the runs that the clock was set to
+    this.known = null; // the model's columns, from whichever lane had them last
     this.transport = new Transport(this.el.player, this.clock, {
       stops: () => stopsOf(this.lanes.step, this.lanes.answer),
       longStops: () => phaseStopsOf(this.lanes.step, this.lanes.answer),
@@ -166,7 +167,7 @@ class Mount {
     const { el } = this;
     const go = (event) => {
       if (!endOf(Object.values(this.lanes))) return;
-      const s = ribbon.scales(this.lanes.step, this.lanes.answer, el.ribbon.clientWidth);
+      const s = ribbon.scales(this.lanes.step, this.lanes.answer, el.ribbon.clientWidth, this.header.expected);
       this.transport.scrub(s.t(event.offsetX) / s.end);
     };
     el.ribbon.addEventListener("pointerdown", (event) => { el.ribbon.setPointerCapture(event.pointerId); go(event); });
@@ -217,6 +218,7 @@ class Mount {
     if (this.closed || !this.header || !this.root.clientWidth) return;
     this.colours ??= { ...palette(this.host, this.header.colours), font: getComputedStyle(this.root).fontFamily };
     const state = this.state;
+    if (state.step ?? state.answer) this.known = { pair: this.header.pair, columns: (state.step ?? state.answer).columns };
     for (const name of LANES) this.#paintLane(name, state[name]);
     this.#paintStep(state.step);
     this.#paintAnswer(state.answer);
@@ -230,7 +232,7 @@ class Mount {
     const canvas = this.el[name];
     const width = canvas.clientWidth;
     const context = sharpen(canvas, width, defaults.lane);
-    const all = state?.columns ?? (this.lanes.step ?? this.lanes.answer)?.columns.map((column) => ({ ...column, role: "activation", state: "todo" })) ?? [];
+    const all = state?.columns ?? this.#untouched();
     const shown = evenly(all, room(width));
     const now = all.find((column) => column.state === "now");
     const frames = now && state.phase !== "update" ? standIn(shown, all, now.id) : -1;
@@ -239,18 +241,28 @@ class Mount {
     this.places[name] = { boxes, columns, tips: shown.map((column) => this.#tipOf(name, column, state)) };
   }
 
+  /** The model before anything has come in: the same columns as in the other lane, or before. */
+  #untouched() {
+    const { pair } = this.header;
+    const found = (this.lanes.step ?? this.lanes.answer)?.columns ?? (this.known?.pair === pair ? this.known.columns : []);
+    this.known = { pair, columns: found };
+    return found.map((column) => ({ ...column, role: "activation", state: "todo" }));
+  }
+
   #cells(name, column, state) {
     if (!state || column.state === "todo") return null;
     if (column.role === "update") return this.#moved(column);
     const array = name === "step" ? this.#stepArray(column) : null;
     if (name === "step") return array && kept(array, () => cellsOf(array));
-    return this.#answerCells(column, state);
+    return cellsOfTrip(this.traces.answer, this.lanes.answer.columns, column, state.trip);
   }
 
   /** What is drawn of a column of the step: what it gave, or the gradient of that. */
   #stepArray(column) {
     const { recorded } = this.lanes.step;
-    const op = column.ops.findLast((id) => recorded.arrays.has(`${id} ${column.role}`));
+    const has = (id) => recorded.arrays.has(`${id} ${column.role}`);
+    // Of thousands of logits nearly all have next to no gradient: the head's is what it hands on.
+    const op = column.role === "grad" && has("norm") && column.id === "head" ? "norm" : column.ops.findLast(has);
     return op ? recorded.arrays.get(`${op} ${column.role}`) : null;
   }
 
@@ -262,18 +274,6 @@ class Mount {
     if (!own.length) return null;
     const top = Math.max(...all.map((move) => move.share)) || 1;
     return { rows: own.length, cols: 1, wide: true, moves: own, value: (i) => own[i].share, at: (i) => Math.sqrt(own[i].share / top) };
-  }
-
-  /** Of a trip: all its tokens where it was looked into, else the newest token's part. */
-  #answerCells(column, { trip }) {
-    const arrays = this.traces.answer.at(trip.step)?.arrays;
-    const op = column.ops.findLast((id) => arrays?.has(`${id} activation`));
-    if (op && trip.phase === "prefill" && column.id !== "head") return kept(arrays.get(`${op} activation`), () => cellsOf(arrays.get(`${op} activation`)));
-    const parts = arrays?.get("trip parts");
-    if (!parts) return op ? kept(arrays.get(`${op} activation`), () => cellsOf(arrays.get(`${op} activation`))) : null;
-    const i = this.lanes.answer.columns.findIndex(({ id }) => id === column.id);
-    const n = parts.shape[1];
-    return kept(parts, () => [])[i] ??= cellsOf({ shape: [1, n], at: (k) => parts.at(i * n + k) });
   }
 
   #tipOf(name, column, state) {
@@ -292,6 +292,8 @@ class Mount {
   #paintStep(state) {
     const { el } = this;
     const { step: trace } = this.traces;
+    const { recorded } = this.lanes.step ?? {};
+    el.stepTitle.textContent = recorded && this.header.vocabulary ? `Training step ${count(recorded.step)}` : "Training step";
     this.#paintPhases("step", state?.over ? null : state?.phase, PHASES.step.join(" → "));
     const loss = state?.loss;
     const { pieces, losses } = this.#read(trace);
@@ -369,7 +371,7 @@ class Mount {
     const { el, header, feeds } = this;
     const lost = LANES.some((name) => feeds[name].isLost && feeds[name].open);
     el.live.textContent = this.following ? this.#progress() : "";
-    el.origin.textContent = lost ? "connection lost, trying again" : header.origin;
+    el.origin.textContent = lost ? "connection lost, trying again" : this.following ? "" : header.origin;
   }
 
   #progress() {
@@ -396,6 +398,7 @@ class Mount {
       el[`${name}Figures`].replaceChildren(...header.figures[name].map(({ id, value, label, note }) => {
         const button = Object.assign(document.createElement("button"), { type: "button", title: "How this number is made" });
         button.dataset.figure = `${name} ${id}`;
+        button.classList.toggle("word", id in SIGNS);
         const part = (tag, text) => Object.assign(document.createElement(tag), { textContent: text });
         button.append(part("b", value), part("span", label), part("em", note));
         if (SIGNS[id]) button.firstChild.insertAdjacentHTML("afterbegin", SIGNS[id]);
@@ -411,9 +414,8 @@ class Mount {
     const width = el.ribbon.clientWidth;
     const context = sharpen(el.ribbon, width, ribbon.height());
     const [step, answer] = [lanes.step, lanes.answer];
-    if (!step && !answer) return;
     context.drawImage(this.#still(width), 0, 0, width, ribbon.height());
-    if (present) ribbon.drawPlayhead(context, step, answer, clock.t, width, c);
+    if (present) ribbon.drawPlayhead(context, step, answer, clock.t, width, this.header.expected, c);
     this.#paintKeys();
     const said = [step && `the step at most ${bytes(stepPeak(step).total)}`, answer && answerPeak(answer) && `the answer ${bytes(answerPeak(answer).total)}`];
     el.ribbon.setAttribute("aria-label", `Bytes held on one scale: ${said.filter(Boolean).join(", ")}.`);
@@ -426,7 +428,7 @@ class Mount {
     if (this.stillKey !== key) {
       this.stillKey = key;
       this.stillCanvas = document.createElement("canvas");
-      ribbon.drawStill(sharpen(this.stillCanvas, width, ribbon.height()), lanes.step, lanes.answer, width, c);
+      ribbon.drawStill(sharpen(this.stillCanvas, width, ribbon.height()), lanes.step, lanes.answer, width, this.header.expected, c);
     }
     return this.stillCanvas;
   }

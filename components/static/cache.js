@@ -119,5 +119,6 @@ export const filled = (held, perToken) => perToken * (held.whole + held.share * 
 export function sumWords(held, perToken, reserved) {
   const b = `${bytes(perToken)} = ${bytes(Math.round(filled(held, perToken)))} of ${bytes(reserved)} reserved`;
   if (!held.writing) return `${count(held.whole)} tokens × ${b}`;
+  if (!held.whole) return `${count(held.writing)} tokens being written × ${b}`;
   return `${count(held.whole)} tokens + ${count(held.writing)} being written, × ${b}`;
 }

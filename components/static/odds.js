@@ -34,6 +34,9 @@ export function odds(token, spec) {
   return { rows, cut: first < 0 ? null : first, beyond, tail: Math.max(0, 1 - before - (beyond?.prob ?? 0)) };
 }
 
+/** A probability that was recorded as 0 was only too small: a softmax gives none that is. */
+const likely = (prob) => percent(prob || 1e-9);
+
 const made = (tag, className, text) => Object.assign(document.createElement(tag), { className, textContent: text });
 
 function line(name, prob, className, title) {
@@ -42,7 +45,7 @@ function line(name, prob, className, title) {
   const bar = made("i", "", "");
   bar.style.width = `${Math.min(100, prob * 100)}%`;
   track.append(bar);
-  li.append(made("span", "piece", name), track, made("span", "share", percent(prob)));
+  li.append(made("span", "piece", name), track, made("span", "share", likely(prob)));
   li.title = title;
   return li;
 }
@@ -51,7 +54,7 @@ function line(name, prob, className, title) {
 export function list(box, { rows, cut, beyond, tail }, words, nOthers, piece) {
   const kept = cut === null ? null : rows.slice(0, cut).reduce((sum, row) => sum + row.prob, 0);
   const items = rows.map(({ id, text, prob, drawn, allowed }, i) => {
-    const title = `token ${id}: ${percent(prob)} of the full softmax${kept && allowed ? `, ${percent(prob / kept)} among those that take part` : ""}`;
+    const title = `token ${id}: ${likely(prob)} of the full softmax${kept && allowed ? `, ${percent(prob / kept)} among those that take part` : ""}`;
     const li = line(piece(text), prob, `${drawn ? "drawn" : ""} ${allowed ? "" : "out"} ${i + 1 === cut ? "last" : ""}`, title);
     if (drawn) li.lastChild.append(made("b", "", " ◂ chosen"));
     if (i + 1 === cut) li.append(made("em", "", words ?? ""));

@@ -30,11 +30,13 @@ export function answerBands(lane) {
   return list;
 }
 
-/** Places: x and t of the clock they share, and `bytes` pixels for a byte in both stacks. */
-export function scales(step, answer, width) {
+/** Places: x and t of the clock they share, and `perByte`, pixels for a byte in both stacks.
+ * `expected`: predicted peaks, {step, answer}, that hold the scale until there are measured ones. */
+export function scales(step, answer, width, expected = {}) {
   const d = defaults;
   const end = endOf([step, answer]) || 1;
-  const [a, b] = [step ? stepPeak(step).total : 0, answer ? answerPeak(answer)?.total ?? 0 : 0];
+  const a = step ? stepPeak(step).total : expected.step ?? 0;
+  const b = (answer && answerPeak(answer)?.total) || (expected.answer ?? 0);
   const perByte = (d.stacks * 0.97) / (a + b || 1);
   const stepBase = d.top + (b ? a * perByte + d.stacks * 0.03 : d.stacks);
   return {
@@ -46,8 +48,8 @@ export function scales(step, answer, width) {
 }
 
 /** Everything but the playhead. */
-export function drawStill(context, step, answer, width, c) {
-  const s = scales(step, answer, width);
+export function drawStill(context, step, answer, width, expected, c) {
+  const s = scales(step, answer, width, expected);
   context.font = `11px ${c.font}`;
   context.textBaseline = "middle";
   if (step) drawStack(context, bands(step.recorded), step.end, s, s.stepBase, c);
@@ -55,19 +57,35 @@ export function drawStill(context, step, answer, width, c) {
   drawScale(context, s, width, c);
   if (step) drawPhases(context, step, s, c);
   if (answer) drawTrips(context, answer, s, c);
-  if (step && s.answerPeak) drawOutline(context, answer, s, c);
+  if (step && s.answerPeak) drawOutline(context, s, c);
   if (step) {
     const top = stepPeak(step);
     drawPeak(context, s.x(top.t), s.stepBase - top.total * s.perByte, `peak ${bytes(top.total)} · ${top.phase}, ${top.op}`, width, c);
   }
-  if (answer && s.answerPeak) {
-    const top = answerPeak(answer);
+  if (!step && s.stepPeak) drawPromise(context, `predicted ${bytes(s.stepPeak)} for the step`, s.stepBase, s.stepPeak, s, c);
+  const top = answer && answerPeak(answer);
+  if (top) {
     const what = top.looked ? `answering: at most ${bytes(top.total)}` : `answering: ${bytes(top.total)} of weights and cache`;
-    context.fillStyle = c.ink;
-    context.textAlign = "left";
-    context.fillText(what, defaults.left, s.answerBase - top.total * s.perByte - 9);
-  }
+    say(context, what, s.answerBase - top.total * s.perByte - 9, c);
+  } else if (s.answerPeak) drawPromise(context, `predicted ${bytes(s.answerPeak)} for the answer`, s.answerBase, s.answerPeak, s, c);
   drawTimes(context, s.end, s.x, height() - defaults.axis / 2 + 2, c);
+}
+
+function say(context, text, y, c) {
+  context.fillStyle = c.ink;
+  context.textAlign = "left";
+  context.fillText(text, defaults.left, y);
+}
+
+/** A peak that is predicted and not measured yet: an outline. */
+function drawPromise(context, text, base, value, s, c) {
+  context.save();
+  context.strokeStyle = c.muted;
+  context.lineWidth = 1;
+  context.setLineDash([5, 4]);
+  context.strokeRect(s.x(0) + 0.5, base - value * s.perByte, s.x(s.end) - s.x(0) - 1, value * s.perByte);
+  context.restore();
+  say(context, text, base - value * s.perByte - 9, c);
 }
 
 /** A stack, and what is still in memory once its lane is over. */
@@ -75,9 +93,15 @@ function drawStack(context, list, end, s, base, c) {
   const own = { x: s.x, y: (n) => base - n * s.perByte };
   drawBands(context, list, own, c);
   if (end >= s.end) return;
+  const rest = list.filter((band) => band.t1 === end).map((band) => ({ ...band, t0: end, t1: s.end }));
   context.globalAlpha = defaults.held;
-  drawBands(context, list.filter((band) => band.t1 === end).map((band) => ({ ...band, t0: end, t1: s.end })), own, c);
+  drawBands(context, rest, own, c);
   context.globalAlpha = 1;
+  const text = "over; this much stays in memory";
+  if (context.measureText(text).width + 12 > s.x(s.end) - s.x(end)) return;
+  context.fillStyle = c.ink;
+  context.textAlign = "center";
+  context.fillText(text, (s.x(end) + s.x(s.end)) / 2, base - Math.max(...rest.map((band) => band.high), 0) * s.perByte - 9);
 }
 
 function drawScale(context, s, width, c) {
@@ -117,7 +141,7 @@ function strip(context, text, x0, x1, base, colour, c) {
 }
 
 /** The answer's most, drawn into the step's stack. */
-function drawOutline(context, answer, s, c) {
+function drawOutline(context, s, c) {
   const y = s.stepBase - s.answerPeak * s.perByte;
   context.save();
   for (const [colour, width] of [[c.background, 4], [c.cache, 2]]) {
@@ -144,8 +168,8 @@ function drawPeak(context, x, y, text, width, c) {
   context.fillText(text, Math.min(Math.max(x, defaults.left + half), width - defaults.right - half), y - 15);
 }
 
-export function drawPlayhead(context, step, answer, t, width, c) {
-  const s = scales(step, answer, width);
+export function drawPlayhead(context, step, answer, t, width, expected, c) {
+  const s = scales(step, answer, width, expected);
   const bottom = (answer && s.answerPeak ? s.answerBase : s.stepBase) + defaults.strip;
   drawHead(context, s.x(Math.min(t, s.end)), defaults.top - 4, bottom, c);
 }

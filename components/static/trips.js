@@ -71,6 +71,9 @@ export function medianDecode(lane, t) {
   return times.length % 2 ? times[half] : (times[half - 1] + times[half]) / 2;
 }
 
+/** How many tokens of a sequence a trip reads: the prompt, the newest, or without a cache all so far. */
+export const tokensOf = (trip, { nPrompt, cache }) => (trip.step && cache ? 1 : nPrompt + trip.step);
+
 /**
  * What the KV cache holds at t: `whole` tokens in every layer, and `writing` more in a `share` of the
  * layers. `writers`: ids of the ops after which a layer has them. Without a cache each trip begins

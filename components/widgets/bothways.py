@@ -9,10 +9,11 @@ from typing import Any
 import streamlit as st
 from streamlit.components.v2 import component
 
-from components.both import ANSWER, STEP, Both, Figure
+from components.both import ANSWER, STEP, Both, Fact
 from components.runs import View
 from components.stream import stream_url
 from components.theme import COLOURS
+from core.compare import Comparison
 from core.drawing import evenly
 from core.events import Array, Event, Memory, Sample, Scalar, Span, Token
 from core.specimens import text_of
@@ -21,6 +22,7 @@ from core.trace import Trace, pack
 
 KEY = "both"
 MAX_BYTES = 1_000_000  # of a message
+N_SAMPLES = 300  # of memory, where not all fit
 N_TOP = 3  # of a token's likeliest, told under the lane
 SHOWN = ("activation", "grad", "tokens", "losses", "op_ends", "parts")  # roles of arrays
 _STATIC = Path(__file__).parent.parent / "static"
@@ -47,7 +49,7 @@ def asks_to_be_polled() -> bool:
 
 
 def bothways(
-    both: Both, figures: dict[str, list[Figure]], takeaway: str, *, polled: bool
+    both: Both, figures: dict[str, list[Fact]], takeaway: str, *, polled: bool
 ) -> str | None:
     """Draw the widget; the id of the figure that a visitor asks about, if one was just pressed."""
     result = _mount(
@@ -64,7 +66,7 @@ def _rerun() -> None:
     """A callback that only has to exist: Streamlit reruns for it."""
 
 
-def message(both: Both, figures: dict[str, list[Figure]], takeaway: str, *, polled: bool) -> bytes:
+def message(both: Both, figures: dict[str, list[Fact]], takeaway: str, *, polled: bool) -> bytes:
     """u32 header length, JSON header, then events and arrays of the step, and of the answer."""
     lanes: dict[str, dict[str, Any]] = {}
     files: list[bytes] = []
@@ -77,6 +79,8 @@ def message(both: Both, figures: dict[str, list[Figure]], takeaway: str, *, poll
         "lanes": lanes,
         "figures": {name: [_said(f) for f in list_] for name, list_ in figures.items()},
         "takeaway": takeaway,
+        "pair": both.pair.key,
+        "expected": {name: _expected(list_[0]) for name, list_ in figures.items()},
         "calibrating": both.calibrating,
         "vocabulary": _vocabulary(both),
         "colours": COLOURS,
@@ -87,7 +91,13 @@ def message(both: Both, figures: dict[str, list[Figure]], takeaway: str, *, poll
     return len(head).to_bytes(4, "little") + head + b"".join(files)
 
 
-def _said(figure: Figure) -> dict[str, str]:
+def _expected(figure: Fact) -> float | None:
+    """The predicted peak, which scales the picture until there is a measured one."""
+    number = figure.number
+    return number.prediction.value if isinstance(number, Comparison) else None
+
+
+def _said(figure: Fact) -> dict[str, str]:
     return {"id": figure.id, "value": figure.value, "label": figure.label, "note": figure.note}
 
 
@@ -133,7 +143,8 @@ def _files(view: View) -> tuple[bytes, bytes]:
     lines, arrays = pack(events)
     if len(lines) + len(arrays) > MAX_BYTES // 2:
         memory = [e for e in events if isinstance(e, Memory)]
-        kept = {id(memory[i]) for i in evenly(len(memory), 300)}
+        top = max(memory, key=lambda e: sum(e.held_bytes.values()))
+        kept = {id(e) for e in (top, *(memory[i] for i in evenly(len(memory), N_SAMPLES)))}
         lines, arrays = pack(e for e in events if not isinstance(e, Memory) or id(e) in kept)
     return lines, arrays
 
@@ -170,4 +181,4 @@ def _stands_for_a_column(array: Array) -> bool:
     if array.role not in ("activation", "grad"):
         return True
     op = array.op
-    return op.startswith("embed.") or op.endswith(".mlp.add") or op in ("head", "input")
+    return op.startswith("embed.") or op.endswith(".mlp.add") or op in ("norm", "head", "input")

@@ -238,7 +238,7 @@ class Task:
 
 
 def _timed(tasks: dict[str, Task]) -> dict[str, Timed]:
-    """The ops of every task's trip, and the lower quartile of each op's seconds.
+    """The ops of every task's trip, and the median of each op's seconds.
 
     All tasks are gone through several times: a moment in which others use the memory then spoils
     some of the trips of each task, and not all of one.
@@ -253,9 +253,7 @@ def _timed(tasks: dict[str, Task]) -> dict[str, Timed]:
                 if i >= LEAST_TRIPS and time.perf_counter() > deadline:
                     break
                 trips[name].append(_trip(task))
-    return {
-        name: (task.ops, np.percentile(trips[name], 25, axis=0)) for name, task in tasks.items()
-    }
+    return {name: (task.ops, np.median(trips[name], axis=0)) for name, task in tasks.items()}
 
 
 def _trip(task: Task) -> np.ndarray:

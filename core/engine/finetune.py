@@ -219,7 +219,7 @@ def _windows(ids: list[int], spec: FinetuneSpec) -> Batch:
     n_starts = len(ids) - n
     rows = [ids[i * n % n_starts :][: n + 1] for i in range(spec.batch_size)]
     tokens = torch.tensor(rows, dtype=torch.int64)
-    return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+    return tokens[:, :-1].clone(), tokens[:, 1:].clone()
 
 
 # -- LoRA ---------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.browser import chromium
-from tests.browser.page import DESKTOP, Training
+from tests.browser.page import DESKTOP, Asking, Pair, Training
 from tests.browser.server import Server, serve
 
 # The largest update that a page lets a visitor try: small enough not to be waited for.
@@ -52,6 +52,7 @@ class Tabs:
     def new(
         self,
         url: str,
+        kind: type[Training] = Training,
         allowed: tuple[str, ...] = (),
         viewport: dict[str, int] = DESKTOP,
         color_scheme: Literal["light", "dark"] = "light",
@@ -61,7 +62,7 @@ class Tabs:
         page.set_viewport_size(viewport)  # type: ignore[arg-type]
         page.emulate_media(color_scheme=color_scheme, reduced_motion=reduced_motion)
         page.mouse.move(0, 0)
-        return Training(page, url, allowed)
+        return kind(page, url, allowed)
 
     def close(self, tab: Training, *, for_good: bool) -> None:
         """Leave nothing to the next visitor but compiled code."""
@@ -92,7 +93,15 @@ def assert_quiet(tabs: list[Training]) -> None:
     assert foreign == []
 
 
-Visit = Callable[..., Training]
+Visit = Callable[..., Any]
+
+
+def _kind(link: str) -> type[Training]:
+    """Which page a link leads to."""
+    path = link.partition("?")[0].strip("/")
+    if path == "inference":
+        return Asking
+    return Training if path or "?" in link else Pair
 
 
 @pytest.fixture
@@ -109,7 +118,7 @@ def visit(request: pytest.FixtureRequest, tabs: Tabs, server: Server) -> Iterato
     def visit(
         link: str = "/training", *, at: str = server.url, drawn: bool = True, **options: Any
     ) -> Training:
-        opened.append(tabs.new(at, **options))
+        opened.append(tabs.new(at, _kind(link), **options))
         return opened[-1].open(link) if drawn else opened[-1].go(link)
 
     yield visit
@@ -129,7 +138,9 @@ def look(request: pytest.FixtureRequest, tabs: Tabs, server: Server) -> Iterator
 
     def look(link: str = "/training", **options: Any) -> Training:
         key = f"{link} {options}"
-        used[key] = tabs.shared.pop(key, None) or tabs.new(server.url, **options).open(link)
+        used[key] = tabs.shared.pop(key, None) or tabs.new(server.url, _kind(link), **options).open(
+            link
+        )
         used[key].until("m.recorded")
         return used[key].settled().afresh()
 

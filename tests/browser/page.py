@@ -26,7 +26,7 @@ DESKTOP = {"width": 1440, "height": 960}
 PHONE = {"width": 390, "height": 844}
 
 # Streamlit's front end looks for its server under the path of a deep link before it looks at /.
-HARMLESS = r"404 .*/training/_stcore/(health|host-config)$"
+HARMLESS = r"404 .*/(training|inference)/_stcore/(health|host-config)$"
 
 # What the first button is called when a press on it trains: not while it pauses, waits or opens.
 TRAINS = re.compile("Run it here|Train")
@@ -249,3 +249,44 @@ def until(
             page.wait_for_timeout(40)
         else:
             time.sleep(0.04)
+
+
+class Asking(Training):
+    """The inference page in one tab."""
+
+    def open(self, link: str = "/inference") -> "Asking":
+        self.go(link).drawn()
+        return self
+
+    def drawn(self) -> "Asking":
+        self.until("m.lane?.trips.length && m.place")
+        return self
+
+    def answered(self) -> "Asking":
+        """A run of our own has come to its end."""
+        self.until("m.header.run && !m.header.run.endsWith('/recording') && m.trace.ended")
+        self.until("m.lane.trips.length > 0")
+        return self
+
+    def ask_for(self, prompt: str) -> None:
+        """Type a prompt and leave the field."""
+        box = self.page.get_by_label("Prompt", exact=True)
+        box.fill(prompt)
+        box.press("Control+Enter")
+
+    @property
+    def text(self) -> str:
+        """Tokens that have come so far, without the prompt's."""
+        return self.ask("m.lane.trips.map((trip) => trip.token.text).join('')")
+
+
+class Pair(Training):
+    """The home page in one tab."""
+
+    def open(self, link: str = "/") -> "Pair":
+        self.go(link).drawn()
+        return self
+
+    def drawn(self) -> "Pair":
+        self.until("m.lanes || m.place")
+        return self

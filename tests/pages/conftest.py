@@ -26,11 +26,13 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def visit(kept: Path) -> Iterator[Visit]:
-    """Open the dashboard at a link: `visit(seed="7", opt="AdamW")`."""
+    """Open the dashboard at a link: `visit(seed="7", opt="AdamW")`; `page=""` for the address
+    without a path.
+    """
     pages: list[Page] = []
 
-    def at(**link: Any) -> Page:
-        pages.append(Page(kept, link))
+    def at(page: str = "training", **link: Any) -> Page:
+        pages.append(Page(kept, link, page))
         return pages[-1]
 
     yield at

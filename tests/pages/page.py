@@ -9,7 +9,7 @@ from typing import Any
 from streamlit.testing.v1 import AppTest
 
 from components import runs
-from core.specs import Spec
+from core.specs import RunSpec
 from core.trace import EVENTS, Recorder, Trace
 
 SHELL = Path(__file__).resolve().parents[2] / "components" / "shell.py"
@@ -17,12 +17,16 @@ DEADLINE_S = 90  # for a machine that is busy with something else
 
 
 class Page:
-    """The dashboard, opened at a link."""
+    """The dashboard, opened at a link: the Training page, or another of `pages/`; the address
+    without a path where that is empty.
+    """
 
-    def __init__(self, kept: Path, link: dict[str, Any]) -> None:
+    def __init__(self, kept: Path, link: dict[str, Any], page: str = "training") -> None:
         self.kept = kept
-        self.seen: dict[str, Spec] = {}  # attempts that were looked at
+        self.seen: dict[str, RunSpec] = {}  # attempts that were looked at
         self.at = AppTest.from_file(str(SHELL), default_timeout=DEADLINE_S)
+        if page:
+            self.at.switch_page(f"../pages/{page}.py")
         self.at.query_params |= link
         self.again()
 
@@ -30,9 +34,9 @@ class Page:
         """Run the page once more, as Streamlit does after every change."""
         self.at.run()
         assert [e.value for e in self.at.exception] == []
-        if self.at.get("bidi_component"):
-            header = self.header
-            self.seen[header["run"].split("/")[1]] = Spec.from_json(header["spec"])
+        header = self.header if self.at.get("bidi_component") else {}
+        if "run" in header:
+            self.seen[header["run"].split("/")[1]] = RunSpec.from_json(header["spec"])
         return self
 
     def leave(self) -> None:
@@ -68,15 +72,15 @@ class Page:
         """The name of the run that is looked at."""
         return self.header["run"].split("/")[1]
 
-    def folder(self, spec: Spec) -> Path:
+    def folder(self, spec: RunSpec) -> Path:
         return self.kept / spec.spec_id / self.attempt
 
-    def run(self, spec: Spec) -> Trace:
+    def run(self, spec: RunSpec) -> Trace:
         """The run that is looked at, so far."""
         folder = self.folder(spec)
         return Trace.read(folder) if (folder / EVENTS).exists() else Trace()
 
-    def until(self, spec: Spec, true: Callable[[Trace], Any]) -> "Page":
+    def until(self, spec: RunSpec, true: Callable[[Trace], Any]) -> "Page":
         """Watch the run until something is true of it, then look at the page again."""
         deadline = time.monotonic() + DEADLINE_S
         while not true(self.run(spec)):
@@ -106,7 +110,7 @@ class Page:
         return 4 + int.from_bytes(self._sent[:4], "little")
 
 
-def keep(kept: Path, spec: Spec, attempt: str, events: list[Any]) -> str:
+def keep(kept: Path, spec: RunSpec, attempt: str, events: list[Any]) -> str:
     """Put a run into the folder of runs; returns its name."""
     recorder = Recorder(kept / spec.spec_id / attempt)
     recorder.write(events)

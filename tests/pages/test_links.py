@@ -71,13 +71,14 @@ def test_there_is_a_width_for_each_hidden_layer_and_no_other(visit: Visit):
         assert keys == [f"w{i + 1}" for i in range(depth)]
 
 
-def test_a_bare_address_is_the_default(visit: Visit):
+def test_a_link_without_settings_is_the_default(visit: Visit):
     header = visit().header
     assert TrainSpec.from_json(header["spec"]) == TrainSpec()
 
 
-def test_the_bare_address_leads_to_training_and_takes_its_settings_along(visit: Visit):
-    page = visit(batch="13")
+def test_training_settings_without_a_path_lead_to_training(visit: Visit):
+    """Links of before, when the address without a path led there."""
+    page = visit(page="", batch="13")
     assert page.at.title[0].value == "A step is four things, over and over"
     assert page.at.get_by_key("batch").value == 13
 
