@@ -15,12 +15,11 @@ from core.answer_account import (
     BYTES,
     TIMES,
     Told,
-    measured_on,
+    machine_of,
     predicted_bytes,
     predicted_times,
 )
 from core.compare import Comparison
-from core.machines import host
 from core.memory import Prediction
 from core.specs import CalibrationSpec, GenerateSpec
 from core.worker_host import runs_folder
@@ -36,7 +35,7 @@ _PARTS = {
 def numbers(asked: Asked, view: View[GenerateSpec] | None) -> None:
     told = Told.by(view.trace) if view else None
     origin = view.origin if view else "nothing was measured with these settings yet"
-    st.subheader("What it holds and moves")
+    st.header("What it holds and moves")
     st.markdown(
         "An answer needs the weights, the keys and values of earlier tokens, and next to nothing "
         "besides: what one op hands to the next is forgotten at once."
@@ -53,7 +52,7 @@ def numbers(asked: Asked, view: View[GenerateSpec] | None) -> None:
 
 
 def _times(asked: Asked, view: View[GenerateSpec] | None, told: Told | None, origin: str) -> None:
-    st.subheader("How long it takes, and what it leaves behind")
+    st.header("How long it takes, and what it leaves behind")
     st.markdown(
         "Reading the prompt is one trip for all of its tokens. Every new token is another trip, "
         "and each trip fetches all weights from memory. None of it changes one of them."
@@ -61,17 +60,14 @@ def _times(asked: Asked, view: View[GenerateSpec] | None, told: Told | None, ori
     spec = asked.spec
     if told and told.after:  # it may have ended before its longest
         spec = dataclasses.replace(spec, max_new_tokens=told.n_trips)
-    times = predicted_times(spec, asked.shape, asked.n_prompt, runs_folder())
+    machine = machine_of(view.trace) if view else None
+    times = predicted_times(spec, asked.shape, asked.n_prompt, runs_folder(), machine)
     measured = told.measured if told else {}
-    elsewhere = view is not None and view.trace.started and not measured_on(view.trace, host())
     items: list[Comparison | Unpredicted] = []
     for quantity in TIMES:
         value = measured.get(quantity)
         if quantity not in times:
             items.append(Unpredicted(id=quantity, measured=value, why="not calibrated yet"))
-        elif elsewhere and value is not None:
-            why = f"on another machine; here {claims.readable(times[quantity])} predicted"
-            items.append(Unpredicted(id=quantity, measured=value, why=why))
         else:
             items.append(Comparison(prediction=times[quantity], measured=value))
     before, after = (told.before, told.after) if told else ("", "")

@@ -274,8 +274,10 @@ def _model() -> str:
     labels are long and change.
     """
     default: str = CONTROLS["model"].default
-    _follow("model", "model_choice", default)
+    moved = _follow("model", "model_choice", default)
     chosen = st.session_state["model_choice"]
+    if moved and "tokens" in st.session_state and "tokens" not in st.query_params:
+        st.session_state["tokens"] = default_tokens(chosen)
     options = [default, *own_models.shipped(), *own_models.recent(N_RECENT)]
     if chosen not in options:
         options.append(chosen)
@@ -477,12 +479,14 @@ def more_tokens(spec: GenerateSpec) -> int | None:
 # -- widgets that are not bound -------------------------------------------------------------------
 
 
-def _follow(parameter: str, key: str, default: str) -> None:
-    """Before a widget is drawn: take what the URL says, if that is new."""
+def _follow(parameter: str, key: str, default: str) -> bool:
+    """Before a widget is drawn: take what the URL says, if that is new; whether it was."""
     said = st.query_params.get(parameter)
-    if key not in st.session_state or st.session_state.get(f"{key}_said") != said:
+    new = key not in st.session_state or st.session_state.get(f"{key}_said") != said
+    if new:
         st.session_state[key] = default if said is None else said
     st.session_state[f"{key}_said"] = said
+    return new
 
 
 def _tell(parameter: str, key: str, value: str, default: str) -> None:

@@ -4,6 +4,7 @@ its buttons do, and the six numbers that compare them.
 
 import contextlib
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -26,7 +27,6 @@ from core import answer_account, answer_limits, latency, limits, pretrained, ste
 from core.answer_account import Told
 from core.compare import Comparison
 from core.events import Sample, Scalar, Token
-from core.machines import host
 from core.memory import Prediction
 from core.recordings import shipped
 from core.specimens import predictions, torch_step
@@ -36,7 +36,6 @@ from core.worker_host import runs_folder
 STEP, ANSWER = "step", "answer"  # URL keys of the attempts, and the names of the lanes
 _NEXT = "both-next"  # session state: the pair whose step follows its answer
 _STARTED = "both-started"  # session state: attempts by pair and lane
-ELSEWHERE = "measured on another machine"
 UNCALIBRATED = "not calibrated yet"
 
 
@@ -325,7 +324,7 @@ def step_figures(view: View[Spec] | None, pair: Pair) -> list[Fact]:
     """Peak, throughput, and how far the weights moved."""
     spec = pair.step
     measured = view.last_recorded_scalars if view else {}
-    first = view.at_first_step if view else True
+    first = not measured or (view is not None and view.at_first_step)
     found = _predicted(lambda: predictions(spec, _examples(measured, spec), first=first))
     peak = _number(found.get("peak_bytes"), "peak_bytes", measured.get("peak_bytes"))
     rate = None
@@ -339,22 +338,22 @@ def step_figures(view: View[Spec] | None, pair: Pair) -> list[Fact]:
 
 
 def _rate(view: View[Spec] | None, pair: Pair, examples: int, measured: float | None) -> Number:
-    """Tokens a second. Predicted from what this machine does in a second: of this one only."""
-    why = ELSEWHERE if _elsewhere(view) else UNCALIBRATED
+    """Tokens a second. Predicted from what the same machine does in a second."""
     answer = pair.answer
-    calibration = latency.stored(runs_folder(), answer.weight_format, answer.threads)
-    if calibration is not None and why is UNCALIBRATED:
+    calibration = latency.stored(
+        runs_folder(), answer.weight_format, answer.threads, _machine(view)
+    )
+    if calibration is not None:
         with contextlib.suppress(pretrained.Unavailable):
             step = torch_step(pair.step, examples)
             prediction = step_latency.predicted_rate(step, calibration)
             return Comparison(prediction=prediction, measured=measured)
-    return Unpredicted(id="step_tokens_per_s", measured=measured, why=why)
+    return Unpredicted(id="step_tokens_per_s", measured=measured, why=UNCALIBRATED)
 
 
-def _elsewhere(view: View | None) -> bool:
-    """Whether times were measured on another machine than this."""
-    started = view is not None and view.trace.started is not None
-    return started and view is not None and not answer_account.measured_on(view.trace, host())
+def _machine(view: View | None) -> Mapping[str, Any] | None:
+    """Where times were measured; None: here."""
+    return answer_account.machine_of(view.trace) if view else None
 
 
 def answer_figures(view: View[GenerateSpec] | None, pair: Pair) -> list[Fact]:
@@ -383,13 +382,11 @@ def answer_figures(view: View[GenerateSpec] | None, pair: Pair) -> list[Fact]:
 def _time(
     view: View[GenerateSpec] | None, spec: GenerateSpec, n_prompt: int, measured: float | None
 ) -> Number:
-    """Of a further token. Predicted from what this machine does in a second: of this one only."""
-    if _elsewhere(view):
-        return Unpredicted(id="tpot_s", measured=measured, why=ELSEWHERE)
+    """Of a further token. Predicted from what the same machine does in a second."""
     found = _predicted(
         lambda: (
             answer_account.predicted_times(
-                spec, pretrained.shape_of(spec.model), n_prompt, runs_folder()
+                spec, pretrained.shape_of(spec.model), n_prompt, runs_folder(), _machine(view)
             )
             if n_prompt
             else {}

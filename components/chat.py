@@ -166,7 +166,11 @@ def _step(i: int, update: Update) -> None:
             alt="How far each layer's weights moved: the norm of the change, "
             f"{len(update.layers)} layers, most in {top[0]} with {small_text(top[1])}.",
         )
-        st.caption(f"The step moved {top[0]} furthest. An answer moves none of them.")
+        st.caption(
+            f"AdamW's first step moves every weight by about the learning rate, "
+            f"{update.spec.learning_rate:g}, so the layer with the most weights, {top[0]}, moved "
+            "furthest. An answer moves none."
+        )
         with st.expander("The numbers", key=f"update-numbers-{i}"):
             st.table(
                 {
@@ -218,7 +222,7 @@ def _turns_grow(links: Sequence[Link]) -> None:
         again.append(min(turn.told.n_prompt + turn.told.n_trips, size))
     parts = [(a, size - a) for a, size in zip(again, sizes, strict=True)]
     colours = COLOURS["dark" if st.context.theme.type == "dark" else "light"]
-    st.subheader("What it remembers is what it is sent again")
+    st.header("What it remembers is what it is sent again")
     st.plotly_chart(
         prompts_figure(parts, colours),
         key="chat-prompts",
@@ -248,7 +252,7 @@ def _time(turn: Turn, name: str) -> str:
 
 def _inside(view: View[GenerateSpec], shape: TransformerShape) -> None:
     """The last answer, played back, and what it held and took."""
-    st.subheader("Inside the last answer")
+    st.header("Inside the last answer")
     answer(view, polled=asks_to_be_polled() and view.open)
     told_prompt = view.trace.scalars("prompt_tokens")
     if told_prompt:

@@ -11,7 +11,7 @@ from components import runs
 from components.asking import Asked
 from components.charts.answers import Series, lines_figure
 from components.runs import View
-from components.theme import COLOURS, bytes_text, count, rate_text, seconds_text
+from components.theme import COLOURS, bytes_text, count, rate_text, seconds_text, times_text
 from core import answer_sweeps, latency
 from core.answer_sweeps import Point, points_of
 from core.formats import KERNELS
@@ -119,7 +119,7 @@ def _seconds(value: float | None) -> str:
 
 
 def _precisions(points: Sequence[Point], view: View[AnswerSweepSpec] | None) -> None:
-    st.subheader("Fewer bits, fewer bytes to fetch")
+    st.header("Fewer bits, fewer bytes to fetch")
     st.markdown(
         "A token's trip reads every weight once. Stored in fewer bits there is less to fetch, and "
         "the answer moves a little: how far shows in the logits, the scores of the next token."
@@ -168,7 +168,7 @@ def _of_precisions(points: Sequence[Point]) -> str:
     fewer = first.read_bytes / narrow.read_bytes
     said = (
         f"{narrow.value} reads {bytes_text(narrow.read_bytes)} for a token where {first.value} "
-        f"reads {bytes_text(first.read_bytes)}: {fewer:.2g} times fewer."
+        f"reads {bytes_text(first.read_bytes)}: {times_text(fewer)} fewer."
     )
     if len(measured) > 1 and first.tpot_s:
         fastest = min(measured, key=lambda p: p.tpot_s or 0)
@@ -176,7 +176,9 @@ def _of_precisions(points: Sequence[Point]) -> str:
         if fastest is first:
             said += f" None of them is faster than {first.value} here."
         else:
-            said += f" The fastest here, {fastest.value}, is {times:.2g} times as fast."
+            said += f" The fastest here, {fastest.value}, is {times_text(times)} as fast."
+    if points[-1].value == "file":
+        said += " fp32 holds the numbers of the model's own file written out, so both say the same."
     if first.read_bytes < latency.OVERHEAD_BOUND_BYTES:
         said += " So small a model waits for its ops to start, not for bytes."
     return said
@@ -186,7 +188,7 @@ def _of_precisions(points: Sequence[Point]) -> str:
 
 
 def _batches(points: Sequence[Point], view: View[AnswerSweepSpec] | None) -> None:
-    st.subheader("Many at once: more tokens a second, each a little later")
+    st.header("Many at once: more tokens a second, each a little later")
     st.markdown(
         "Sequences that are answered together share each reading of the weights. The machine "
         "writes more tokens a second; each visitor waits longer for the next one."
@@ -248,8 +250,8 @@ def _of_batches(
     slower = waits[-1][1] / waits[0][1]
     how = "" if measured else ", it is predicted"
     return (
-        f"{most:,.0f} sequences at once give {last / first:.2g} times the tokens a second of one, "
-        f"and each waits {slower:.2g} times as long for its next token{how}."
+        f"{most:,.0f} sequences at once give {times_text(last / first)} the tokens a second of "
+        f"one, and each waits {times_text(slower)} as long for its next token{how}."
     )
 
 
@@ -257,7 +259,7 @@ def _of_batches(
 
 
 def _contexts(points: Sequence[Point], view: View[AnswerSweepSpec] | None) -> None:
-    st.subheader("What the KV cache saves")
+    st.header("What the KV cache saves")
     st.markdown(
         "With the cache a token reads the keys and values of all before it. Without it every token "
         "sends the whole text through the model again: measured here as one pass over as much text."
@@ -307,8 +309,8 @@ def _of_contexts(kept: Series, again: Series) -> str:
     how = "" if measured else ", it is predicted"
     return (
         f"After {with_s[0]:,.0f} tokens the next one takes {seconds_text(with_s[1])} with the "
-        f"cache and {seconds_text(without_s[1])} without: {without_s[1] / with_s[1]:.2g} times as "
-        f"long{how}."
+        f"cache and {seconds_text(without_s[1])} without: {times_text(without_s[1] / with_s[1])} "
+        f"as long{how}."
     )
 
 

@@ -108,6 +108,11 @@ def rate_text(value: float) -> str:
     return f"{value:,.0f} tokens/s" if value >= 1000 else f"{value:.3g} tokens/s"
 
 
+def times_text(ratio: float) -> str:
+    """How many times as much, to two digits: 195.3 -> `200 times`."""
+    return f"{float(f'{ratio:.2g}'):,g} times"
+
+
 def value_text(value: float, unit: str) -> str:
     """A number of the catalogue in the unit that it is read in."""
     texts = {"B": bytes_text, "s": seconds_text, "tokens/s": rate_text, "1": small_text}

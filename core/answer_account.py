@@ -40,33 +40,36 @@ def predicted_bytes(
 
 
 def predicted_times(
-    spec: GenerateSpec, shape: TransformerShape, n_prompt: int, runs: Path
+    spec: GenerateSpec,
+    shape: TransformerShape,
+    n_prompt: int,
+    runs: Path,
+    machine: Mapping[str, Any] | None = None,
 ) -> dict[str, Prediction]:
-    """Times of an answer by quantity; empty while this machine is not calibrated for it."""
-    calibration = latency.stored(runs, spec.weight_format, spec.threads)
+    """Times of an answer by quantity, on the machine of a run or on this one; empty while that
+    is not calibrated for it.
+    """
+    calibration = latency.stored(runs, spec.weight_format, spec.threads, machine)
     if calibration is None:
         return {}
     return latency.predict_answer(shape, spec, n_prompt, calibration)
 
 
-def measured_on(trace: Trace, machine: Mapping[str, Any]) -> bool:
-    """Whether a run's times are of this machine, whose calibration may be compared with them."""
-    if trace.started is None:
-        return False
-    same = ("cpu", "n_cores", "memory_bytes", "torch")
-    return all(trace.started.machine.get(key) == machine[key] for key in same)
+def machine_of(trace: Trace) -> Mapping[str, Any] | None:
+    """What a run ran on; None before it has begun."""
+    return trace.started.machine if trace.started else None
 
 
 def held_bytes(shape: TransformerShape, weight_format: str) -> Prediction:
     """W + v + E + P: all matrices and vectors, and the tables that a trip does not read whole."""
     read = answers.read_bytes_per_token(shape, weight_format)
     value = answers.held_bytes(shape, weight_format)
-    row = answers.matrix_bytes(weight_format, "embed.tokens", 1, shape.d_model)
     inputs = [*read.inputs[:2]]
     terms = [read.inputs[0][1].split(" ")[0], read.inputs[1][1]]
     if not shape.tied:
-        terms.append(str(shape.vocab_size * row))
-        inputs.append(("E, embedding", f"{shape.vocab_size} rows × {row}"))
+        size = (shape.vocab_size, shape.d_model)
+        terms.append(str(answers.matrix_bytes(weight_format, "embed.tokens", *size)))
+        inputs.append(("E, embedding", f"{size[0]} × {size[1]} numbers: {terms[-1]}"))
     if shape.positions == "learned":
         terms.append(str(shape.max_seq_len * shape.d_model * FP32.n_bytes))
         inputs.append(("P, positions", f"{shape.max_seq_len} × {shape.d_model} × {FP32.n_bytes}"))

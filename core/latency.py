@@ -15,7 +15,7 @@ import hashlib
 import json
 import math
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from core.shapes import TransformerShape
 from core.specs import GenerateSpec
 
 FOLDER = "calibrations"  # beside the runs
+SHIPPED = Path(__file__).parent / "recordings"  # of the machine that made them
 LAYOUT = 1  # one more whenever a calibration of before would be read wrongly
 OVERHEAD_BOUND_BYTES = 60e6  # with fewer bytes of weights the ops themselves take most of the time
 
@@ -128,18 +129,24 @@ def _rate(curve: Curve, n: float) -> float:
 # -- keeping ------------------------------------------------------------------------------------
 
 
-def fingerprint() -> str:
-    """Names this machine and what computes on it: another torch is another machine."""
-    machine = host()
-    same = {k: machine[k] for k in ("cpu", "n_cores", "memory_bytes", "system", "torch")}
+def fingerprint(machine: Mapping[str, Any] | None = None) -> str:
+    """Names a machine (this one, or a run's) and what computes on it: another torch is another."""
+    machine = machine or host()
+    same = {k: machine.get(k) for k in ("cpu", "n_cores", "memory_bytes", "system", "torch")}
     return hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def stored(runs: Path, weight_format: str, threads: int) -> Calibration | None:
-    """The calibration of this machine that is kept beside the runs, if there is one."""
-    path = _path(runs, fingerprint(), weight_format, threads)
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-        return Calibration.from_json(json.loads(path.read_text()))
+def stored(
+    runs: Path, weight_format: str, threads: int, machine: Mapping[str, Any] | None = None
+) -> Calibration | None:
+    """The calibration of a machine (this one, or a run's) that is kept beside the runs, else the
+    one that was shipped with the recordings, if there is one.
+    """
+    named = fingerprint(machine)
+    for place in (runs, SHIPPED):
+        path = _path(place, named, weight_format, threads)
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+            return Calibration.from_json(json.loads(path.read_text()))
     return None
 
 

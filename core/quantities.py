@@ -85,8 +85,9 @@ QUANTITIES = {
             id="held_bytes",
             label="Weights held",
             unit="B",
-            formula=r"W + v + (V - r_{1})",
-            counts="every weight in its format, with the scales and zeros that a group shares",
+            formula=r"W + v \; (+ \, E + P)",
+            counts="every weight in its format, with the scales and zeros that a group shares; "
+            "E, an embedding that is not the head too; P, learned positions",
             ignores="what loading needs besides, for a moment",
             measured_how="bytes of the distinct storages behind the loaded weights",
             source="the op table: rows and columns of each matrix, and the format's bytes",

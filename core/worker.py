@@ -64,7 +64,10 @@ class _Run:
     def __init__(self, command: dict[str, Any], control: _Control, recorder: Recorder) -> None:
         self._control, self._recorder = control, recorder
         self._folder = Path(command["folder"])
-        self._training = run_of(RunSpec.from_json(command["spec"]))
+        spec = RunSpec.from_json(command["spec"])
+        if not (self._folder / CHECKPOINT).exists():  # it begins; loading its model takes a while
+            recorder.write([started(spec, command["attempt"])])
+        self._training = run_of(spec)
         self._pace = float(command.get("epochs_per_s") or math.inf)
         self._paused = bool(command.get("paused"))
         self._park_after_s = float(command["park_after_s"])
@@ -96,7 +99,7 @@ class _Run:
             self._write([self._state()])
             self._obey(command | {"do": command.get("then", "resume")})
             return
-        self._write([started(self._training.spec, command["attempt"]), *self._training.opening()])
+        self._write(self._training.opening())
         self._write([Scalar(step=0, name="paused", value=0.0)])  # it has a place, and opens
         self._record()  # every run begins with a step to look into
         self._write([self._state()])

@@ -14,7 +14,7 @@ import { Clock, bytes, count, palette, percent, reducedMotion, seconds, sharpen 
 import { categoryName, fill } from "./ribbon.js";
 import { slowed } from "./step.js";
 import { groupName, groupOf, opName } from "./tiles.js";
-import { TokenBox, inOrder, quoted, shown } from "./tokens.js";
+import { TokenBox, inOrder, isSpecial, quoted, shown } from "./tokens.js";
 import { unpack } from "./trace.js";
 import { Transport, markup } from "./transport.js";
 import { CHOOSING, cachedAt, medianDecode, opAt, opStops, playS, tokenStops, tokensOf, tripsOf } from "./trips.js";
@@ -450,12 +450,19 @@ class Mount {
   #where(state) {
     const { clock, lane } = this;
     const { trip, op, over } = state;
-    if (this.following) return `${trip.phase}: token ${count(trip.step + 1)} has come${this.trace.tokens.length < this.header.spec.max_new_tokens ? ", the next is being computed" : ""}`;
+    if (this.following) return `${trip.phase}: token ${count(trip.step + 1)} has come, ${this.#isLast(trip) ? "the first trips are being looked into" : "the next is being computed"}`;
     const nth = count(trip.step + 1);
     const doing = over ? `${this.trace.ended ? "complete" : "so far"}: ${count(lane.trips.length)} tokens` : state.t < trip.end ? `${trip.phase} for token ${nth}` : `token ${nth} has come`;
     const what = op ? ` · ${placeOf(op.id)}` : trip.opEnds || state.t >= trip.end ? "" : " · not recorded op by op";
     const held = lane.pausedS ? ` · without ${seconds(lane.pausedS)} of pauses` : "";
     return `${doing}${what} · ${seconds(clock.t)} of ${seconds(clock.end)} · ${this.#slowWords()}${held}`;
+  }
+
+  /** Whether no token comes after a trip's, as far as can be told before the run says so. */
+  #isLast(trip) {
+    const { trace, header } = this;
+    const looked = trace.at(0)?.memory.length || trace.at(0)?.scalars.looked;
+    return Boolean(looked) || trip.step + 1 >= header.spec.max_new_tokens || isSpecial(trip.token.text);
   }
 
   #slowWords() {
@@ -499,7 +506,7 @@ class Mount {
     if (!top) { el.odds.replaceChildren(); return; }
     const found = odds(one.token, header.spec);
     const nOthers = header.shape ? header.shape.vocab_size - found.rows.length - (found.beyond ? 1 : 0) : null;
-    list(el.odds, found, cutWords(header.spec), nOthers, (text) => shown(text, /^<\|.*\|>$/.test(text)).label);
+    list(el.odds, found, cutWords(header.spec), nOthers, (text) => shown(text, isSpecial(text)).label);
   }
 
   #paintCache(state) {

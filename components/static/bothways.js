@@ -238,6 +238,8 @@ class Mount {
     const frames = now && state.phase !== "update" ? standIn(shown, all, now.id) : -1;
     const columns = shown.map((column, i) => ({ ...column, cells: this.#cells(name, column, state), state: i === frames ? "now" : column.state }));
     const boxes = drawLane(context, width, defaults.lane, { columns, direction: state?.direction ?? 1, note: noteOf(name, state) }, c);
+    const named = frames >= 0 ? `, at ${shown[frames].label}` : "";
+    canvas.setAttribute("aria-label", `${name === "step" ? "The training step" : "The answer"}, ${count(all.length)} parts of the model: ${!state ? "nothing yet" : state.over ? "over" : state.phase}${named}.`);
     this.places[name] = { boxes, columns, tips: shown.map((column) => this.#tipOf(name, column, state)) };
   }
 

@@ -137,6 +137,16 @@ function drawColumn(context, column, box, direction, c) {
   context.stroke();
 }
 
+const shades = new Map();
+
+/** One of 64 shades between a card's ground and a colour, made once. */
+function shade(ground, colour, share) {
+  const step = Math.round(63 * Math.min(1, share));
+  const key = `${ground} ${colour} ${step}`;
+  if (!shades.has(key)) shades.set(key, mix(ground, colour, 0.06 + (0.94 * step) / 63));
+  return shades.get(key);
+}
+
 /** Cells of one width in every column, so that a single token is a single strip in the middle;
  * `wide` ones fill the card. */
 function drawCells(context, column, box, c) {
@@ -149,7 +159,7 @@ function drawCells(context, column, box, c) {
   for (let i = 0; i < cells.rows; i += 1) {
     for (let j = 0; j < cells.cols; j += 1) {
       const known = cells.at && column.state !== "todo";
-      context.fillStyle = known ? mix(c.empty, hue(column, c), 0.06 + 0.94 * Math.min(1, Math.abs(cells.at(i, j)))) : c.empty;
+      context.fillStyle = known ? shade(c.empty, hue(column, c), Math.abs(cells.at(i, j))) : c.empty;
       rounded(context, left + j * (w + d.between), box.y + d.inset + i * (h + d.between), w, h, Math.min(2, w / 3));
       context.fill();
     }
@@ -158,7 +168,7 @@ function drawCells(context, column, box, c) {
 
 function drawLabels(context, columns, boxes, width, height, c) {
   context.textAlign = "center";
-  const short = columns.some((column, i) => context.measureText(column.label).width > (boxes[1]?.x ?? width) - boxes[0].x);
+  const short = columns.some((column, i) => context.measureText(column.label).width + 3 > (boxes[1]?.x ?? width) - boxes[0].x);
   let free = -Infinity; // where the last name ends
   columns.forEach((column, i) => {
     const text = short ? column.label.replace(/^(block|layer) /, "") : column.label;

@@ -2,7 +2,7 @@
 // What is true of each at a moment t, in seconds; nothing else.
 
 import { columnOf, columnsOf } from "./lane.js";
-import { duration, moment, peak, timeline } from "./step.js";
+import { duration, peak, timeline } from "./step.js";
 
 /** A lane of a training step: what was recorded of it, its columns, and its passes through them. */
 export function stepLane(trace, ops) {
@@ -51,9 +51,8 @@ export const endOf = (lanes) => Math.max(0, ...lanes.filter(Boolean).map((lane) 
 
 // -- the step at t -------------------------------------------------------------------------------
 
-/** {phase, op, t, over, loss, direction, pass, columns: [{id, label, state, role}]}. */
+/** {phase, over, loss, direction, pass, columns: [{id, label, state, role}]}. */
 export function stepAt(lane, t) {
-  const now = moment(lane.recorded, t);
   const over = t >= lane.end;
   const at = Math.min(Math.max(t, 0), lane.end);
   const pass = over ? null : lane.passes.find((p) => at < p.end) ?? null;
@@ -63,16 +62,16 @@ export function stepAt(lane, t) {
     if (phase === "backward") begun.add(column);
     else reached.add(column);
   }
-  const updating = now.phase === "update";
+  const { phase } = pass ?? lane.passes.at(-1);
+  const updating = phase === "update";
   const columns = lane.columns.map((column) => ({
     ...column,
     role: updating ? "update" : begun.has(column.id) ? "grad" : "activation",
     state: pass?.column === column.id || (updating && !over) ? "now" : reached.has(column.id) ? "done" : "todo",
   }));
-  return {
-    phase: now.phase, op: now.op, t: now.t, over, loss: now.loss, pass, columns, sample: now.sample,
-    direction: now.phase === "backward" ? -1 : 1,
-  };
+  // The mean of all micro-batches: known with the last of them.
+  const known = at >= lane.passes.findLast((p) => p.phase === "loss").end;
+  return { phase, over, pass, columns, loss: known ? lane.recorded.scalars.loss : null, direction: phase === "backward" ? -1 : 1 };
 }
 
 // -- the answer at t -----------------------------------------------------------------------------

@@ -98,10 +98,11 @@ function drawStack(context, list, end, s, base, c) {
   drawBands(context, rest, own, c);
   context.globalAlpha = 1;
   const text = "over; this much stays in memory";
-  if (context.measureText(text).width + 12 > s.x(s.end) - s.x(end)) return;
+  const tall = Math.max(...rest.map((band) => band.high), 0) * s.perByte;
+  if (tall < 18 || context.measureText(text).width + 12 > s.x(s.end) - s.x(end)) return;
   context.fillStyle = c.ink;
   context.textAlign = "center";
-  context.fillText(text, (s.x(end) + s.x(s.end)) / 2, base - Math.max(...rest.map((band) => band.high), 0) * s.perByte - 9);
+  context.fillText(text, (s.x(end) + s.x(s.end)) / 2, base - tall / 2);
 }
 
 function drawScale(context, s, width, c) {

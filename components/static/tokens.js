@@ -12,6 +12,9 @@ export function shown(text, special = false) {
   return { label: visible(lead) + middle.replace(/\n/g, "⏎") + visible(end), kind: word };
 }
 
+/** Whether a token is none of the text: where a turn begins or ends. */
+export const isSpecial = (text) => /^<\|.*\|>$/.test(text);
+
 /** A token in a sentence. */
 export const quoted = (text) => (text === "" ? "part of a character" : `“${shown(text).label}”`);
 
@@ -22,7 +25,7 @@ export const quoted = (text) => (text === "" ? "part of a character" : `“${sho
 export function inOrder(trace, row = 0) {
   const prompt = trace.prompt.map((token) => ({ token, trip: null }));
   const came = trace.tokens.filter((token) => token.row === row).map((token) => ({ token, trip: token.step }));
-  return [...prompt, ...came].map((one) => ({ ...one, special: /^<\|.*\|>$/.test(one.token.text) }));
+  return [...prompt, ...came].map((one) => ({ ...one, special: isSpecial(one.token.text) }));
 }
 
 /** The box of chips: a listbox, of which one is chosen. */

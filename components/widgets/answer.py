@@ -88,7 +88,7 @@ def message(
         "ops": [_op(op) for op in _ops(spec, shape)],
         "colours": COLOURS,
         "origin": view.origin,
-        "waiting": "waiting for a free place on this machine",
+        "waiting": "waiting for its turn, and for the model to be loaded",
         "known": {
             "n_recorded": 0,  # no trip is a recorded step of training
             "n_states": len(trace.scalars("paused")),

@@ -127,7 +127,7 @@ class Answer:
         n_prompt = len(self.prompt)
         end = n_prompt + step
         start = 0 if step == 0 or not self.spec.cache else end - 1
-        return self.tokens_BS[:, start:end]
+        return self.tokens_BS[:, start:end].clone()
 
     def _take_trip(self) -> None:
         spec, step = self.spec, self.step

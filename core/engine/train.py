@@ -39,7 +39,15 @@ NEURON_GRID = 16  # cells a side of a neuron's picture
 DENSE_EPOCHS = 100  # every epoch is kept up to here, then one in every hundredth of the run so far
 
 
-Run = Union["Training", "TorchTraining", "DepthSweep", "Finetune", "Answer", "AnswerSweep", "Calibrating"]
+Run = Union[
+    "Training",
+    "TorchTraining",
+    "DepthSweep",
+    "Finetune",
+    "Answer",
+    "AnswerSweep",
+    "Calibrating",
+]
 
 
 class Diverged(Exception):

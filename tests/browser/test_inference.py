@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import Visit
-from tests.browser.page import PHONE, until
+from tests.browser.page import until
 
 # A model of our own, small enough to answer at once.
 SUMS = "/inference?model=addition&prompt=" + quote("12+34=")
@@ -104,10 +104,3 @@ def test_scrubbing_asks_the_server_nothing(visit: Visit):
         tab.seek(share)
     assert tab.traffic.requests == []
     assert tab.traffic.n_frames_sent == sent
-
-
-@pytest.mark.parametrize("link", ["/inference", "/"])
-def test_a_phone_shows_it_without_scrolling_sideways(visit: Visit, link: str):
-    tab = visit(link, viewport=PHONE)
-    width = tab.page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth")
-    assert width <= PHONE["width"]

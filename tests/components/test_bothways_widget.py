@@ -167,6 +167,11 @@ def test_predictions_stand_before_anything_is_measured(pair: Pair):
     assert answer[2].note == "predicted 0 · –"
 
 
+def test_of_a_run_that_is_under_way_its_first_step_is_predicted():
+    waiting, none = (both.step_figures(view, SUMS)[0] for view in (attempt(SUMS.step), None))
+    assert waiting.note == none.note
+
+
 def test_a_weight_that_changed_while_answering_would_be_said():
     events = [
         Sample(step=0, name="weights_sha256_before", text="aaaa1"),

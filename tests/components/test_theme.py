@@ -269,6 +269,44 @@ def test_a_time_is_written_in_the_unit_it_is_read_in(value: float, text: str):
 
 
 @pytest.mark.parametrize(
+    ("ratio", "text"),
+    [(1.23, "1.2 times"), (195.3, "200 times"), (1950, "2,000 times"), (0.5, "0.5 times")],
+)
+def test_how_many_times_is_told_to_two_digits(ratio: float, text: str):
+    assert theme.times_text(ratio) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a*b_c", r"a\*b\_c"),
+        ("![x](http://y)", r"!\[x\](http\://y)"),
+        ("$5$ :red[x] <b>", r"\$5\$ \:red\[x\] \<b\>"),
+        ("a\nb\0", "a b "),
+    ],
+)
+def test_text_from_outside_is_no_markup(text: str, shown: str):
+    assert theme.plain(text) == shown
+
+
+def test_a_message_becomes_a_sentence():
+    assert theme.sentence("x=1 is wrong; choose 2") == "X=1 is wrong; choose 2."
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (538_060_032, "B", "538.1 MB"),
+        (0.0304, "s", "30.4 ms"),
+        (41.66, "tokens/s", "41.7 tokens/s"),
+        (12_345.6, "tokens/s", "12,346 tokens/s"),
+    ],
+)
+def test_a_quantity_is_written_in_its_unit(value: float, unit: str, text: str):
+    assert theme.value_text(value, unit) == text
+
+
+@pytest.mark.parametrize(
     ("error", "text"),
     [
         (None, "–"),
