@@ -45,15 +45,14 @@ def folder(runs: Path, tab: Training) -> Path:
 # -- arriving -----------------------------------------------------------------------------------
 
 
-def test_a_bare_address_shows_the_shipped_step_with_its_numbers(visit: Visit):
-    tab = visit("/")
+def test_a_first_visit_shows_the_shipped_step_with_its_numbers(visit: Visit):
+    tab = visit("/training")
     recording = shipped(TrainSpec())
     assert recording is not None
     trace = Trace.read(recording)
     step = trace.recorded_steps[len(trace.recorded_steps) // 2]
     frames = {at: epoch for at, epoch in trace.scalars("epoch") if at <= step}
     (epoch, right) = frames[max(frames)], trace.scalars_of(max(frames))["held_out_accuracy"]
-    assert re.search(r"/training$", tab.page.url)
     assert tab.ask("[m.view.mode, m.view.step]") == ["step", step]
     counts = tab.ask("m.el.counts.textContent")
     assert f"epoch {epoch:.0f} " in counts
