@@ -209,11 +209,14 @@ def _one(key: str, model: str, most: int, values: Mapping[str, Any]) -> Any:
     match key:
         case "format":
             options = control.options
+            without = ""
             if not own_models.is_published(model):
                 options = tuple(o for o in options if o != "file")
+                without = " No `file`: this model comes in none."
             chosen = settings.widget(control, options=options)
             kernel = KERNELS[chosen]
-            st.caption(f"{kernel.title}, {'real kernel' if kernel.real else 'simulated'}.")
+            how = "real kernel" if kernel.real else "simulated"
+            st.caption(f"{kernel.title}, {how}.{without}")
             return chosen
         case "context":
             options = contexts(most)

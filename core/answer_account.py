@@ -1,5 +1,6 @@
 """The account of an answer: what its settings predict, and what its run has told so far."""
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ BYTES = (
 TIMES = ("ttft_s", "tpot_s", "tokens_per_s")
 
 
+@functools.lru_cache(maxsize=256)
 def predicted_bytes(
     spec: GenerateSpec, shape: TransformerShape, n_prompt: int, n_trips: int | None = None
 ) -> dict[str, Prediction]:

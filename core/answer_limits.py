@@ -1,6 +1,7 @@
 """What one answer may take on this machine, and what would fit where it takes more."""
 
 import dataclasses
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -34,6 +35,7 @@ class Need:
         return self.peak_bytes <= max_run_bytes() and self.trip_flops <= max_trip_flops()
 
 
+@functools.lru_cache(maxsize=512)
 def need(spec: GenerateSpec, shape: TransformerShape, n_prompt: int) -> Need:
     """Of the prefill; without a cache, of the last token, which reads the whole text again."""
     n_read = n_prompt

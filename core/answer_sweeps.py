@@ -1,5 +1,6 @@
 """Answers at one value of a setting after another: what is predicted of each, and was measured."""
 
+import functools
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,16 +66,23 @@ def _point(
         decode = Decode(batch_size=spec.batch_size, context=n_tokens)
         tpot_s = latency.trip(shape, decode, calibration).seconds if spec.cache else reread_s
     known = "tpot_s" in told
+    read = _read_bytes(shape, spec.weight_format)
     return Point(
         value=("on" if value else "off") if isinstance(value, bool) else str(value),
         spec=spec,
-        read_bytes=int(answers.read_bytes_per_token(shape, spec.weight_format).value),
+        read_bytes=read,
         tpot_predicted_s=tpot_s,
         reread_predicted_s=reread_s,
         measured=told if known else {},
     )
 
 
+@functools.lru_cache(maxsize=64)
+def _read_bytes(shape: TransformerShape, weight_format: str) -> int:
+    return int(answers.read_bytes_per_token(shape, weight_format).value)
+
+
+@functools.lru_cache(maxsize=64)
 def held_bytes(sweep: AnswerSweepSpec, shape: TransformerShape, n_prompt: int) -> int:
     """About the most that a sweep holds: its largest point; of formats, all their weights."""
     values = fitting(sweep, shape)

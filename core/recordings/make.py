@@ -6,6 +6,8 @@ import shutil
 import sys
 import time
 
+from core import latency
+from core.engine.calibrate import calibrate
 from core.engine.finetune import Finetune
 from core.engine.step import preload
 from core.engine.train import Training, ended, frames_and_steps, run_of, started
@@ -63,6 +65,8 @@ def main() -> None:
     preload()
     for name in sys.argv[1:] or RECORDINGS:
         make(name)
+    # What this machine does in a second, by which the recorded times can be predicted.
+    latency.keep(FOLDER, calibrate(GenerateSpec().weight_format, GenerateSpec().threads))
 
 
 if __name__ == "__main__":
