@@ -23,14 +23,14 @@ from components.theme import (
     small_text,
 )
 from components.widgets.answer import answer, asks_to_be_polled
-from core import limits
+from core import limits, own_models
 from core.answer_limits import refusal as refusal_of
 from core.chats import Link, Turn, Update, history_of, link_of, said_in
 from core.shapes import TransformerShape
 from core.specs import FinetuneSpec, GenerateSpec
 from core.trace import ARRAYS, EVENTS
 
-CHAT = "chat"  # URL key of the runs before the last
+CHAT = "chat"  # URL key of the conversation's runs, in order
 _EVERY_S = 0.5
 _PLOT = {"displaylogo": False, "displayModeBar": False}
 
@@ -61,8 +61,9 @@ def _conversation() -> tuple[list[Link], View[Any] | None]:
     for attempt in _attempts():
         found = runs.found(attempt)
         link = _link(*found) if found else None
+        if found is None:
+            st.toast("A turn of this conversation is no longer kept here.")
         if found is None or link is None:
-            runs.explain_missing(attempt, "Send")
             continue
         links.append(link)
         last = runs.view_of(found[0], attempt, found[1])
@@ -70,9 +71,9 @@ def _conversation() -> tuple[list[Link], View[Any] | None]:
 
 
 def _attempts() -> list[str]:
-    """In order; the last one stands where every page has the run that is looked at."""
-    before = st.query_params.get(CHAT, "").split(".")
-    return [a for a in (*before, st.query_params.get(RUN, "")) if a]
+    """In order, each once; the last one may stand alone, where every page has its run."""
+    named = (*st.query_params.get(CHAT, "").split("."), st.query_params.get(RUN, ""))
+    return [a for a in dict.fromkeys(named) if a]
 
 
 def _link(spec: Any, folder: Path) -> Link | None:
@@ -90,9 +91,9 @@ def _read_link(spec: Any, folder: Path, _: tuple[int, ...]) -> Link | None:
 
 
 def _add(attempt: str) -> None:
-    before = _attempts()
-    if before:
-        st.query_params[CHAT] = ".".join(before)
+    """To what is one of the conversation: the run of another page's may be named too."""
+    before = [a for a in _attempts() if (found := runs.found(a)) and _link(*found)]
+    st.query_params[CHAT] = ".".join([*before, attempt])
     st.query_params[RUN] = attempt
 
 
@@ -318,4 +319,5 @@ def _train_button(panel: Panel, turn: Turn, links: Sequence[Link], *, busy: bool
 
 
 def _train(spec: FinetuneSpec) -> None:
+    own_models.thin()
     _add(runs.submit(spec))

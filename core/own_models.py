@@ -1,5 +1,6 @@
 """Models that a page can offer: what each is called, and which were trained here of late."""
 
+import contextlib
 import functools
 import time
 from pathlib import Path
@@ -10,6 +11,7 @@ from core.specs import AdditionSpec, FinetuneSpec, PydocsSpec, TransformerSpec
 from core.trace import EVENTS
 
 SHIPPED = "addition"  # the recording whose weights are shipped with it
+MAX_CHANGED = 4  # copies of a published model, changed by a visitor's training step, with weights
 _LEARNED = {
     "addition": "two-digit sums",
     "pydocs": "Python's documentation",
@@ -41,6 +43,21 @@ def recent(n: int) -> tuple[str, ...]:
         if isinstance(spec, AdditionSpec | PydocsSpec):
             found.append(name)
     return tuple(found)
+
+
+def thin(n_kept: int = MAX_CHANGED - 1) -> None:
+    """Delete the weights of all but the newest `n_kept` changed copies of a published model, half a
+    gigabyte each; their runs stay.
+    """
+    changed: list[Path] = []
+    for weights in specimens.runs_folder().glob(f"*/*/{WEIGHTS}"):
+        folder = weights.parent
+        with contextlib.suppress(Unavailable):
+            spec = _spec_of(f"{folder.parent.name}/{folder.name}", folder / EVENTS)
+            changed += [weights] if isinstance(spec, FinetuneSpec) else []
+    changed.sort(key=lambda path: path.parent.name, reverse=True)
+    for weights in changed[n_kept:]:
+        weights.unlink(missing_ok=True)
 
 
 @functools.lru_cache(maxsize=64)

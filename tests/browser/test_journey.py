@@ -2,7 +2,6 @@
 
 import itertools
 import os
-import re
 import shutil
 import signal
 from pathlib import Path

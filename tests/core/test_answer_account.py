@@ -105,4 +105,3 @@ def test_times_are_predicted_for_the_machine_that_a_run_ran_on(tmp_path: Path):
     assert latency.fingerprint(elsewhere) != latency.fingerprint()
     shape = pretrained.shape_of("addition")
     assert predicted_times(SUM, shape, 6, tmp_path, elsewhere) == {}
-

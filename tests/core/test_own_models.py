@@ -85,3 +85,14 @@ def test_only_models_that_learned_turns_can_chat(runs: Path):
     assert not own_models.can_chat(keep(runs, PydocsSpec(), 2))
     with pytest.raises(Unavailable):
         own_models.can_chat("0123456789abcdef/20260203-040509-000009")
+
+
+def test_of_changed_copies_only_the_newest_keep_their_weights(runs: Path):
+    """Half a gigabyte each; what they told stays, and so do models that were trained here."""
+    names = [keep(runs, FinetuneSpec(text=f"text {i}"), i) for i in range(5)]
+    own = keep(runs, AdditionSpec(), 0)
+    own_models.thin(2)
+    kept = [(runs / name / WEIGHTS).exists() for name in names]
+    assert kept == [False, False, False, True, True]
+    assert (runs / own / WEIGHTS).exists()
+    assert all((runs / name / "events.jsonl").exists() for name in names)

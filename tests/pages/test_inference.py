@@ -523,6 +523,16 @@ def test_a_chat_is_what_its_address_names(visit: Visit, kept: Path, here: Path):
     assert "chat" not in page.at.query_params
 
 
+def test_a_conversation_outlives_a_look_at_one_prompt(visit: Visit, kept: Path, here: Path):
+    link = chat(kept)
+    page = visit(page="inference", **(link | {"chat": f"{link['chat']}.{link['run']}"}))
+    page.set("mode", "One prompt")
+    assert "run" not in page.at.query_params
+    assert said_in(page.set("mode", "Chat")) == [
+        "Who *are* you?", "I am a model.", "And I?", "A reader."
+    ]  # fmt: skip
+
+
 def test_each_turn_says_what_it_sent_and_that_no_weight_changed(
     visit: Visit, kept: Path, here: Path
 ):
