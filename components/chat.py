@@ -169,8 +169,8 @@ def _step(i: int, update: Update) -> None:
         )
         st.caption(
             f"AdamW's first step moves every weight by about the learning rate, "
-            f"{update.spec.learning_rate:g}, so the layer with the most weights, {top[0]}, moved "
-            "furthest. An answer moves none."
+            f"{small_text(update.spec.learning_rate)}, so the layer with the most weights, "
+            f"{top[0]}, moved furthest. An answer moves none."
         )
         with st.expander("The numbers", key=f"update-numbers-{i}"):
             st.table(

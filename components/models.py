@@ -55,6 +55,7 @@ def ready(model: str) -> TransformerShape | None:
     broken = False
     try:
         if not own_models.is_published(model):
+            own_models.require_weights(model)
             return pretrained.shape_of(model)
         if pretrained.find(model) is not None:
             return pretrained.shape_of(model)

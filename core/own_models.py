@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from core import recordings, specimens
-from core.pretrained import PRETRAINED, WEIGHTS, Unavailable, shape_of, spec_of
+from core.pretrained import PRETRAINED, WEIGHTS, Unavailable, run_folder, shape_of, spec_of
 from core.specs import AdditionSpec, FinetuneSpec, PydocsSpec, TransformerSpec
 from core.trace import EVENTS
 
@@ -43,6 +43,15 @@ def recent(n: int) -> tuple[str, ...]:
         if isinstance(spec, AdditionSpec | PydocsSpec):
             found.append(name)
     return tuple(found)
+
+
+def require_weights(model: str) -> None:
+    """Raises: Unavailable where a run is kept, but not what it learned."""
+    if not (run_folder(model) / WEIGHTS).is_file():
+        raise Unavailable(
+            f"the weights of model={model!r} are not kept; train it again, or choose "
+            f"{' or '.join(PRETRAINED)}"
+        )
 
 
 def thin(n_kept: int = MAX_CHANGED - 1) -> None:

@@ -96,3 +96,10 @@ def test_of_changed_copies_only_the_newest_keep_their_weights(runs: Path):
     assert kept == [False, False, False, True, True]
     assert (runs / own / WEIGHTS).exists()
     assert all((runs / name / "events.jsonl").exists() for name in names)
+
+
+def test_a_model_whose_weights_are_gone_is_refused_with_what_helps(runs: Path):
+    own_models.require_weights(keep(runs, AdditionSpec(), 1))
+    own_models.require_weights("addition")
+    with pytest.raises(Unavailable, match="are not kept; train it again, or choose smollm2"):
+        own_models.require_weights(keep(runs, PydocsSpec(), 2, weights=False))
