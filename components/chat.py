@@ -23,7 +23,7 @@ from components.theme import (
     small_text,
 )
 from components.widgets.answer import answer, asks_to_be_polled
-from core import limits, own_models
+from core import limits
 from core.answer_limits import refusal as refusal_of
 from core.chats import Link, Turn, Update, history_of, link_of, said_in
 from core.shapes import TransformerShape
@@ -319,5 +319,4 @@ def _train_button(panel: Panel, turn: Turn, links: Sequence[Link], *, busy: bool
 
 
 def _train(spec: FinetuneSpec) -> None:
-    own_models.thin()
     _add(runs.submit(spec))

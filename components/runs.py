@@ -13,9 +13,10 @@ import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from components.settings import Settings
+from core import own_models
 from core.events import Started, decode
 from core.recordings import shipped
-from core.specs import RunSpec, Spec
+from core.specs import FinetuneSpec, RunSpec, Spec
 from core.trace import ARRAYS, EVENTS, Trace
 from core.worker_host import ATTEMPT, WorkerHost, runs_folder
 
@@ -161,6 +162,8 @@ def start_sweep(spec: RunSpec) -> None:
 
 def submit(spec: RunSpec, *, paused: bool = False, epochs_per_s: float = math.inf) -> str:
     """Start an attempt for this visitor, or join the live one; returns its name."""
+    if isinstance(spec, FinetuneSpec):
+        own_models.thin()  # it will keep half a gigabyte
     attempt = host().submit(spec, paused=paused, epochs_per_s=epochs_per_s, visitor=_visitor())
     if len(_SUBMITTED) >= _REMEMBERED:
         del _SUBMITTED[next(iter(_SUBMITTED))]

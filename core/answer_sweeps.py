@@ -33,19 +33,15 @@ def points_of(
     sweep: AnswerSweepSpec, shape: TransformerShape, n_prompt: int, runs: Path, trace: Trace | None
 ) -> tuple[Point, ...]:
     """Every point of a sweep in its order; `trace`: of its latest run, if there is one."""
-    told = [trace.scalars_of(i) for i in range(len(fitting(sweep, shape)))] if trace else []
+    told = (
+        [trace.scalars_of(i) for i in range(len(sweep.points_within(shape.max_seq_len)))]
+        if trace
+        else []
+    )
     return tuple(
         _point(sweep, value, shape, n_prompt, runs, told[i] if told else {})
-        for i, value in enumerate(fitting(sweep, shape))
+        for i, value in enumerate(sweep.points_within(shape.max_seq_len))
     )
-
-
-def fitting(sweep: AnswerSweepSpec, shape: TransformerShape) -> tuple[str | int | bool, ...]:
-    """The points that a model made for short contexts can have."""
-    if sweep.over != "context":
-        return sweep.points
-    found = tuple(p for p in sweep.points if int(p) <= shape.max_seq_len)
-    return found or (shape.max_seq_len,)
 
 
 def _point(
@@ -85,7 +81,7 @@ def _read_bytes(shape: TransformerShape, weight_format: str) -> int:
 @functools.lru_cache(maxsize=64)
 def held_bytes(sweep: AnswerSweepSpec, shape: TransformerShape, n_prompt: int) -> int:
     """About the most that a sweep holds: its largest point; of formats, all their weights."""
-    values = fitting(sweep, shape)
+    values = sweep.points_within(shape.max_seq_len)
     top = max(need(sweep.at(value), shape, n_prompt).peak_bytes for value in values)
     if sweep.over != "weight_format":
         return top

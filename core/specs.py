@@ -502,6 +502,13 @@ class AnswerSweepSpec(RunSpec):
         has_file = self.over != "weight_format" or self.model in PUBLISHED
         return tuple(p for p in SWEPT[self.over] if has_file or p != "file")
 
+    def points_within(self, max_seq_len: int) -> tuple[str | int | bool, ...]:
+        """The points that a model made for at most so many tokens can have."""
+        if self.over != "context":
+            return self.points
+        found = tuple(p for p in self.points if int(p) <= max_seq_len)
+        return found or (max_seq_len,)
+
     def at(self, point: str | int | bool) -> "GenerateSpec":
         """The answer of one point."""
         return self._answer(**{self.over: point})

@@ -68,7 +68,8 @@ class AnswerSweep:
         self.tokenizer = tokenizer_of(spec.model)
         shape = pretrained.shape_of(spec.model)
         self._points = [
-            _Point(value=value, spec=spec.at(value)) for value in fitting(spec, shape.max_seq_len)
+            _Point(value=value, spec=spec.at(value))
+            for value in spec.points_within(shape.max_seq_len)
         ]
         first = self._points[0].spec
         self.prompt = self.tokenizer.prompt_ids(first)
@@ -283,14 +284,6 @@ class AnswerSweep:
             self._reference_TV = _logits(first, text)
         logits_TV = self._reference_TV if point is self._points[0] else _logits(decoder, text)
         point.logits_max_diff = float((logits_TV - self._reference_TV).abs().max())
-
-
-def fitting(spec: AnswerSweepSpec, max_seq_len: int) -> tuple[str | int | bool, ...]:
-    """The points that a model made for contexts of at most `max_seq_len` tokens can have."""
-    if spec.over != "context":
-        return spec.points
-    found = tuple(p for p in spec.points if int(p) <= max_seq_len)
-    return found or (max_seq_len,)
 
 
 def _trip(decoder: Decoder, start: int, tokens: list[int]) -> tuple[float, float, int]:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from core import answers, latency
-from core.answer_sweeps import fits, fitting, held_bytes, points_of
+from core.answer_sweeps import fits, held_bytes, points_of
 from core.events import Scalar
 from core.latency import Calibration, Pace
 from core.ops import Decode, Prefill
@@ -63,7 +63,7 @@ def test_points_that_were_measured_say_so(tmp_path: Path):
 
 def test_a_context_is_no_longer_than_the_model_was_made_for(tmp_path: Path):
     sweep = AnswerSweepSpec.of(GenerateSpec(), "context")
-    assert fitting(sweep, SHAPE) == (32, 64, 128)
+    assert sweep.points_within(SHAPE.max_seq_len) == (32, 64, 128)
     assert [p.spec.context for p in points_of(sweep, SHAPE, 5, tmp_path, None)] == [32, 64, 128]
 
 
