@@ -33,14 +33,11 @@ def points_of(
     sweep: AnswerSweepSpec, shape: TransformerShape, n_prompt: int, runs: Path, trace: Trace | None
 ) -> tuple[Point, ...]:
     """Every point of a sweep in its order; `trace`: of its latest run, if there is one."""
-    told = (
-        [trace.scalars_of(i) for i in range(len(sweep.points_within(shape.max_seq_len)))]
-        if trace
-        else []
-    )
+    values = sweep.points_within(shape.max_seq_len)
+    told = [trace.scalars_of(i) for i in range(len(values))] if trace else []
     return tuple(
         _point(sweep, value, shape, n_prompt, runs, told[i] if told else {})
-        for i, value in enumerate(sweep.points_within(shape.max_seq_len))
+        for i, value in enumerate(values)
     )
 
 

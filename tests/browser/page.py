@@ -26,7 +26,11 @@ DESKTOP = {"width": 1440, "height": 960}
 PHONE = {"width": 390, "height": 844}
 
 # Streamlit's front end looks for its server under the path of a deep link before it looks at /.
-HARMLESS = r"404 .*/(training|inference)/_stcore/(health|host-config)$"
+# Two presses at once, one in a fragment and one outside: it reruns the page for both, and says so.
+HARMLESS = (
+    r"404 .*/(training|inference)/_stcore/(health|host-config)$"
+    "|Unexpected state: Multiple different fragmentIds"
+)
 
 # What the first button is called when a press on it trains: not while it pauses, waits or opens.
 TRAINS = re.compile("Run it here|Train")

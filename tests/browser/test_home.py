@@ -47,7 +47,7 @@ def test_both_run_here_and_say_so(visit: Visit):
     tab.until("m.header.pair !== undefined && m.state.answer")
     tab.page.get_by_role("button", name="Run both here").click()
     tab.until("m.traces.answer.ended && m.traces.step.recorded.length && !m.following")
-    expect(tab.page.get_by_text("measured here").first).to_be_visible(timeout=60_000)
+    expect(tab.page.get_by_text("measured on this machine").first).to_be_visible(timeout=60_000)
 
 
 def test_scrubbing_asks_the_server_nothing(visit: Visit):
