@@ -12,7 +12,7 @@ JS_TESTS := $(sort $(wildcard tests/js/*.js tests/js/*.mjs))
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test check test-js test-python fix shots bench recordings models
+.PHONY: help run test check test-js test-python fix shots bench bench-llamacpp recordings models
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -45,6 +45,10 @@ shots: $(DEV) $(MODELS) ## pictures of the pages, docs/images/ among them
 
 bench: $(RUNTIME) $(MODELS) ## time what docs/LOG.md quotes, on this machine
 	$(BIN)/python -m core.bench
+	$(BIN)/python -m core.bench_answers
+
+bench-llamacpp: $(RUNTIME) $(MODELS) ## time llama.cpp beside it on the same file, where it is installed
+	$(BIN)/python -m core.bench_answers llamacpp
 
 recordings: $(RUNTIME) ## make the shipped recordings anew
 	$(BIN)/python -m core.recordings.make

@@ -250,7 +250,8 @@ def predict_answer(
     """
     assert calibration.weight_format == spec.weight_format, calibration.weight_format
     n_prompt = max(1, n_prompt)
-    n_new = max(1, min(spec.max_new_tokens, spec.context - n_prompt))
+    # The last new token is not read any more.
+    n_new = max(1, min(spec.max_new_tokens, spec.context - n_prompt + 1))
     middle = n_prompt + n_new // 2
     first = trip(shape, _reading(spec, n_prompt), calibration)
     if spec.cache:

@@ -166,7 +166,9 @@ class Answer:
         """Some channels of the newest token of the first sequence: parts × channels, float32."""
         rows = [p.view(self.spec.batch_size, -1, p.shape[-1])[0, -1].numpy() for p in parts]
         n_channels = min(PART_CHANNELS, *map(len, rows))
-        return np.stack([row[evenly(len(row), n_channels)] for row in rows])
+        widths = {len(row) for row in rows}  # of the stream, and of the logits
+        where = {width: evenly(width, n_channels) for width in widths}
+        return np.stack([row[where[len(row)]] for row in rows])
 
     def _tell(
         self, step: int, probs_BV: torch.Tensor, new_B: torch.Tensor, start_s: float, end_s: float
