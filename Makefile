@@ -45,10 +45,10 @@ shots: $(DEV) $(MODELS) ## pictures of the pages, docs/images/ among them
 
 bench: $(RUNTIME) $(MODELS) ## time what docs/LOG.md quotes, on this machine
 	$(BIN)/python -m core.bench
-	$(BIN)/python -m core.bench_answers
+	$(BIN)/python -m core.engine.bench_answers
 
 bench-llamacpp: $(RUNTIME) $(MODELS) ## time llama.cpp beside it on the same file, where it is installed
-	$(BIN)/python -m core.bench_answers llamacpp
+	$(BIN)/python -m core.engine.bench_answers llamacpp
 
 recordings: $(RUNTIME) ## make the shipped recordings anew
 	$(BIN)/python -m core.recordings.make

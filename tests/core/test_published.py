@@ -6,9 +6,9 @@ import torch
 from core import pretrained
 from core.engine import weights
 from core.engine.decoder import Decoder
+from core.engine.llama import llama_of
 from core.shapes import TransformerShape
 from core.tokenizers import tokenizer_of
-from tests.core.test_weights import llama_of
 
 PROMPTS = (
     "The capital of France is",

@@ -1,7 +1,7 @@
-"""Measured figures of answers, printed: `python -m core.bench_answers`, or `make bench`.
+"""Measured figures of answers, printed: `python -m core.engine.bench_answers`, or `make bench`.
 
 Ratios within one run, medians with their range; what is compared takes turns. `python -m
-core.bench_answers llamacpp` compares with llama.cpp on the same file, where it is installed.
+core.engine.bench_answers llamacpp` compares with llama.cpp on the same file, where it is installed.
 """
 
 import statistics
@@ -19,6 +19,7 @@ from core.engine.answer import Answer
 from core.engine.bandwidth import read_gb_s
 from core.engine.calibrate import calibrate
 from core.engine.decoder import Decoder
+from core.engine.llama import llama_of
 from core.engine.step import preload
 from core.machines import host
 from core.specs import WEIGHT_FORMATS, GenerateSpec
@@ -96,17 +97,15 @@ def formats(threads: int) -> None:
 
 def beside_transformers(threads: int) -> None:
     """Time of a token of transformers' generate over ours: same weights, prompt and threads."""
-    try:
-        from transformers import LlamaConfig, LlamaForCausalLM  # noqa: F401
-    except ImportError:
-        print("transformers is not installed: make test installs it")
-        return
-    from tests.core.test_weights import llama_of
-
     torch.set_num_threads(threads)
     shape, found = weights.load(MODEL)
     ids = tokenizer_of(MODEL).encode(PROMPT)
-    llama, decoder = llama_of(shape, found), Decoder(shape, found, context=CONTEXT)
+    decoder = Decoder(shape, found, context=CONTEXT)
+    try:
+        llama = llama_of(shape, found)
+    except ImportError:
+        print("transformers is not installed: make test installs it")
+        return
 
     def theirs(cache: str) -> float:
         given = {
