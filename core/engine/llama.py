@@ -25,7 +25,7 @@ def llama_of(shape: TransformerShape, found: Weights) -> torch.nn.Module:
         tie_word_embeddings=shape.tied,
         attention_bias=False,
         mlp_bias=False,
-        attn_implementation="sdpa",
+        attn_implementation="sdpa",  # type: ignore[call-arg]
     )
     theirs = {
         "model.embed_tokens.weight": found["embed.tokens.weight"],
