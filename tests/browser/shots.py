@@ -9,7 +9,7 @@ from pathlib import Path
 from playwright.sync_api import Browser, sync_playwright
 
 from tests.browser import chromium
-from tests.browser.page import DESKTOP, PHONE, Training
+from tests.browser.page import DESKTOP, PHONE, Asking, Pair, Training
 from tests.browser.server import ROOT, serve
 
 IMAGES = ROOT / "docs" / "images"
@@ -18,13 +18,24 @@ LIVELY = ("backward", "layers.1.linear")  # gradients on their way to the first 
 SERIES = (0.0, 0.1, 0.3, 0.42, 0.5, 0.56, 0.62, 0.7, 0.85, 1.0)
 
 
-def opened(browser: Browser, url: str, size: dict[str, int], scheme: str) -> Training:
+PAGES: dict[str, tuple[type[Training], str]] = {
+    "both-ways": (Pair, "/"),
+    "training": (Training, "/training"),
+    "inference": (Asking, "/inference"),
+}
+MOMENT = 0.36  # of the home page's clock, and of an answer: in the middle of it
+
+
+def opened(
+    browser: Browser, url: str, size: dict[str, int], scheme: str, name: str = "training"
+) -> Training:
+    kind, link = PAGES[name]
     context = browser.new_context(
         viewport=size,  # type: ignore[arg-type]
         color_scheme=scheme,  # type: ignore[arg-type]
         reduced_motion="reduce",  # nothing plays by itself
     )
-    return Training(context.new_page(), url).open("/training").settled()
+    return kind(context.new_page(), url).open(link).settled()
 
 
 def save(tab: Training, path: Path, *, full: bool = False) -> None:
@@ -50,12 +61,16 @@ def main() -> None:
         )
         for scheme in ("light", "dark"):
             for size in (DESKTOP, PHONE):
-                tab = opened(browser, server.url, size, scheme)
-                tab.during(*LIVELY)
-                if size is DESKTOP:
-                    save(tab, IMAGES / f"training-{scheme}.png")
-                save(tab, SHOTS / f"training-{size['width']}-{scheme}.png", full=True)
-                tab.page.context.close()
+                for name in PAGES:
+                    tab = opened(browser, server.url, size, scheme, name)
+                    if name == "training":
+                        tab.during(*LIVELY)
+                    else:
+                        tab.seek(MOMENT)
+                    if size is DESKTOP:
+                        save(tab, IMAGES / f"{name}-{scheme}.png")
+                    save(tab, SHOTS / f"{name}-{size['width']}-{scheme}.png", full=True)
+                    tab.page.context.close()
         tab = opened(browser, server.url, DESKTOP, "light")
         for share in SERIES:
             tab.seek(share)
