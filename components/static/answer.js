@@ -8,6 +8,7 @@ import { lookedAt } from "./attention.js";
 import * as stairs from "./cache.js";
 import { Feed } from "./feed.js";
 import { drawLane, evenly, hit, room, standIn } from "./lane.js";
+import { mounted, planted } from "./mount.js";
 import { cutWords, list, odds } from "./odds.js";
 import { answerAt, answerTimeline } from "./pair.js";
 import { Clock, bytes, count, palette, percent, reducedMotion, seconds, sharpen } from "./player.js";
@@ -56,27 +57,11 @@ function placeOf(op) {
   return op === CHOOSING || group === name ? op : `${group} · ${name}`;
 }
 
-const mounts = new WeakMap();
-
-export default function answer({ data, parentElement, setStateValue, setTriggerValue }) {
-  let mount = mounts.get(parentElement);
-  if (!mount) {
-    mount = new Mount(parentElement);
-    mounts.set(parentElement, mount);
-  }
-  mount.tell = { state: setStateValue, trigger: setTriggerValue };
-  mount.receive(data);
-  return () => { mount.close(); mounts.delete(parentElement); };
-}
+export default mounted((parent) => new Mount(parent));
 
 class Mount {
   constructor(parent) {
-    const box = document.createElement("div");
-    box.innerHTML = MARKUP;
-    this.root = box.firstElementChild;
-    parent.appendChild(this.root);
-    this.host = parent.host ?? parent;
-    this.el = Object.fromEntries([...this.root.querySelectorAll("[data-el]")].map((e) => [e.dataset.el, e]));
+    Object.assign(this, planted(parent, MARKUP)); // root, host, el
     this.clock = new Clock(() => this.repaint());
     this.feed = new Feed({
       more: (opened) => { this.#arrived(opened); this.#tellPage(); this.repaint(); },

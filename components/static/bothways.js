@@ -4,6 +4,7 @@
 import { cellsOfTrip } from "./answer_lane.js";
 import { Feed } from "./feed.js";
 import { cellsOf, columnOf, drawLane, evenly, hit, room, standIn } from "./lane.js";
+import { mounted, planted } from "./mount.js";
 import { answerAt, answerLane, answerPeak, endOf, phaseStopsOf, stepAt, stepLane, stepPeak, stopsOf } from "./pair.js";
 import * as ribbon from "./pair_ribbon.js";
 import { Clock, bytes, count, exact, palette, percent, reducedMotion, seconds, sharpen } from "./player.js";
@@ -57,27 +58,11 @@ export function unpackBoth(message) {
   return { header, files };
 }
 
-const mounts = new WeakMap();
-
-export default function bothways({ data, parentElement, setStateValue, setTriggerValue }) {
-  let mount = mounts.get(parentElement);
-  if (!mount) {
-    mount = new Mount(parentElement);
-    mounts.set(parentElement, mount);
-  }
-  mount.tell = { state: setStateValue, trigger: setTriggerValue };
-  mount.receive(data);
-  return () => { mount.close(); mounts.delete(parentElement); };
-}
+export default mounted((parent) => new Mount(parent));
 
 class Mount {
   constructor(parent) {
-    const box = document.createElement("div");
-    box.innerHTML = MARKUP;
-    this.root = box.firstElementChild;
-    parent.appendChild(this.root);
-    this.host = parent.host ?? parent;
-    this.el = Object.fromEntries([...this.root.querySelectorAll("[data-el]")].map((e) => [e.dataset.el, e]));
+    Object.assign(this, planted(parent, MARKUP)); // root, host, el
     this.clock = new Clock(() => this.repaint());
     this.feeds = Object.fromEntries(LANES.map((name) => [name, new Feed({
       more: () => this.#arrived(),

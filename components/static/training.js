@@ -3,6 +3,7 @@
 
 import { Feed } from "./feed.js";
 import * as lossChart from "./loss.js";
+import { mounted, planted } from "./mount.js";
 import { NetworkStage } from "./network_stage.js";
 import { Clock, bytes, count, exact, palette, reducedMotion, seconds, sharpen } from "./player.js";
 import * as ribbon from "./ribbon.js";
@@ -42,27 +43,11 @@ const MARKUP = `
 /** Epochs: whole where they are, else with one digit. */
 const passes = (epoch) => (Number.isInteger(epoch) ? count(epoch) : epoch.toFixed(epoch < 10 ? 2 : 1));
 
-const mounts = new WeakMap();
-
-export default function training({ data, parentElement, setStateValue, setTriggerValue }) {
-  let mount = mounts.get(parentElement);
-  if (!mount) {
-    mount = new Mount(parentElement);
-    mounts.set(parentElement, mount);
-  }
-  mount.tell = { state: setStateValue, trigger: setTriggerValue };
-  mount.receive(data);
-  return () => { mount.close(); mounts.delete(parentElement); };
-}
+export default mounted((parent) => new Mount(parent));
 
 class Mount {
   constructor(parent) {
-    const box = document.createElement("div");
-    box.innerHTML = MARKUP;
-    this.root = box.firstElementChild;
-    parent.appendChild(this.root);
-    this.host = parent.host ?? parent;
-    this.el = Object.fromEntries([...this.root.querySelectorAll("[data-el]")].map((e) => [e.dataset.el, e]));
+    Object.assign(this, planted(parent, MARKUP)); // root, host, el
     this.clock = new Clock(() => this.repaint());
     this.feed = new Feed({
       more: (opened) => { this.#arrived(opened); this.#tellPage(); this.repaint(); },

@@ -8,7 +8,6 @@ cache, so that looking costs no measured time.
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -18,6 +17,7 @@ from core.drawing import block, evenly, shown_ops
 from core.engine import sampling, weights
 from core.engine.decoder import Decoder, Done
 from core.engine.ledger import Ledger, storage_bytes
+from core.engine.measured_run import MeasuredRun
 from core.engine.measuring import LEAST_CPU_SHARE
 from core.events import ANSWER_CATEGORIES, Array, Event, Memory, Sample, Scalar, Token, quantise
 from core.ops import Decode, expand
@@ -31,13 +31,14 @@ PART_CHANNELS = 24  # of what each part of the model gives for the newest token,
 SHOWN_LAYERS = 12  # whose attention is kept, evenly spread, where there are more
 
 
-class Answer:
+class Answer(MeasuredRun):
     """One run of a spec. Raises: Unanswerable if the prompt does not fit or the model is not here.
 
     Deterministic: the same spec on the same machine and threads gives the same tokens.
     """
 
     def __init__(self, spec: GenerateSpec) -> None:
+        super().__init__()  # `step` counts trips
         torch.set_num_threads(spec.threads)
         self.spec = spec
         self.tokenizer = tokenizer_of(spec.model)
@@ -61,21 +62,15 @@ class Answer:
         self._streams = [self.tokenizer.stream() for _ in range(spec.batch_size)]
         self._over = [False] * spec.batch_size
         self._texts = [""] * spec.batch_size
-        self.step = 0  # trips made
         self._began_s: float | None = None
         self._trip_s: list[float] = []
         self._cpu_s = 0.0
         self._looked = 0
         self._told = self._stopped = False
-        self._latest: list[Event] = []
         self._before = self._sha256()
         self._parts = _parts(self.op_ids)
 
     # -- driving --------------------------------------------------------------------------------
-
-    @property
-    def epoch(self) -> int:
-        return self.step
 
     @property
     def moment(self) -> tuple[int, int, bool]:
@@ -100,10 +95,6 @@ class Answer:
     @property
     def done(self) -> bool:
         return self._told
-
-    @property
-    def last_tick_is_next(self) -> bool:
-        return False
 
     def tick(self) -> None:
         """One trip; after the last, the looks, one at a time; then the account."""
@@ -160,7 +151,7 @@ class Answer:
             Array(step=step, op="trip", role="op_ends", values=op_ends.astype(np.float32))
         )
         self._latest.append(Array(step=step, op="trip", role="parts", values=self._newest(parts)))
-        self.step += 1
+        self._done += 1
 
     def _newest(self, parts: list[torch.Tensor]) -> np.ndarray:
         """Some channels of the newest token of the first sequence: parts × channels, float32."""
@@ -229,16 +220,6 @@ class Answer:
             self.tick()
         yield from self.frame()
 
-    def wants_frame(self, ticks_per_s: float = 0.0) -> bool:
-        return True
-
-    def frame(self) -> Iterator[Event]:
-        yield from self._latest
-        self._latest = []
-
-    def keep(self, folder: Path) -> None:
-        """Nothing but what it has told."""
-
     def checkpoint(self) -> dict[str, np.ndarray]:
         """The tokens so far: the cache is filled again from them."""
         return {
@@ -256,7 +237,7 @@ class Answer:
         self._trip_s = saved["trip_s"].tolist()
         self._cpu_s, self._looked = float(saved["cpu_s"]), int(saved["looked"])
         self._generator.set_state(torch.from_numpy(saved["generator"].copy()))
-        self.step = len(self._trip_s)
+        self._done = len(self._trip_s)
         self._began_s = time.perf_counter() - sum(self._trip_s)
         for row, stream in enumerate(self._streams):
             ids = self.tokens_BS[row, len(self.prompt) :].tolist()

@@ -10,7 +10,6 @@ import statistics
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -20,6 +19,7 @@ from core.answers import Unanswerable
 from core.engine import sampling, weights
 from core.engine.decoder import Decoder
 from core.engine.ledger import storage_bytes
+from core.engine.measured_run import MeasuredRun
 from core.engine.measuring import LEAST_CPU_SHARE, alone
 from core.events import Event, Sample, Scalar
 from core.specs import AnswerSweepSpec, GenerateSpec
@@ -56,13 +56,14 @@ class _Point:
         return str(self.value)
 
 
-class AnswerSweep:
+class AnswerSweep(MeasuredRun):
     """Driven like a training run; a tick measures one point once, `step` counts points known.
 
     Raises: Unanswerable if the prompt does not fit; Unavailable if the model is not here.
     """
 
     def __init__(self, spec: AnswerSweepSpec) -> None:
+        super().__init__()
         torch.set_num_threads(spec.threads)
         self.spec = spec
         self.tokenizer = tokenizer_of(spec.model)
@@ -86,7 +87,6 @@ class AnswerSweep:
                 f"{len(self.prompt)}, and a decode needs 2; shorten the prompt"
             )
         self._ticks = 0
-        self._latest: list[Event] = []
         self._loaded: dict[str, torch.Tensor] | None = None
         self._base: Decoder | None = None  # whose weights all points share, but for formats
         self._written: list[int] = []  # by the first point, after the prompt
@@ -97,10 +97,6 @@ class AnswerSweep:
     @property
     def step(self) -> int:
         return min(self._ticks, len(self._points))
-
-    @property
-    def epoch(self) -> int:
-        return self.step
 
     @property
     def summary(self) -> str:
@@ -114,10 +110,6 @@ class AnswerSweep:
     @property
     def done(self) -> bool:
         return self._ticks >= N_ROUNDS * len(self._points)
-
-    @property
-    def last_tick_is_next(self) -> bool:
-        return False
 
     def tick(self) -> None:
         """Measure the next point once: the first round has them in order, the second backwards."""
@@ -140,19 +132,6 @@ class AnswerSweep:
         yield Scalar(step=0, name="n_points", value=len(self._points))
         yield Scalar(step=0, name="n_rounds", value=N_ROUNDS)
         yield Scalar(step=0, name="prompt_tokens", value=len(self.prompt))
-
-    def recorded_step(self) -> Iterator[Event]:
-        yield from ()
-
-    def wants_frame(self, ticks_per_s: float = math.inf) -> bool:
-        return True
-
-    def frame(self) -> Iterator[Event]:
-        yield from self._latest
-        self._latest = []
-
-    def keep(self, folder: Path) -> None:
-        """Nothing but what it has told."""
 
     def checkpoint(self) -> dict[str, np.ndarray]:
         """What was measured; weights and cache are made again."""

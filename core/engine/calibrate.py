@@ -2,8 +2,8 @@
 
 A small model of the usual shape answers in one weight format, and every op of its trips is timed.
 Its layers are copies of one, each in memory of its own: so many that a trip reads 8, 32 or 128 MB,
-more than the caches hold. Medians are taken of each op by itself, so that a moment given to another
-process spoils one op and not the trip.
+more than the caches hold. The lower quartile is taken of each op by itself, so that a moment given
+to another process spoils one op and not the trip.
 
 Three traps. Layers that share their weights are read from the cache, several times too fast. A bare
 loop over matrices misses what other ops cost once the weights have pushed them out of the caches.
@@ -11,7 +11,6 @@ And the whole trip's time hides which part would grow with another model.
 """
 
 import copy
-import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -25,6 +24,7 @@ from core.answers import answer_ops, held_bytes
 from core.engine import kernels, sampling
 from core.engine.decoder import Decoder
 from core.engine.kernels import Matrix, RawBlocks
+from core.engine.measured_run import MeasuredRun
 from core.engine.measuring import alone
 from core.engine.models import Transformer
 from core.events import Event, Sample, Scalar
@@ -57,6 +57,8 @@ WIDTH_FLOPS = 4e9  # about the most of one trip of many tokens
 N_SWEEPS = 3
 TRIPS_S = 0.04  # for one trip again and again in one sweep, or as many as
 LEAST_TRIPS, MOST_TRIPS = 2, 12
+MOST_S = 8.0  # for all trips
+MOST_SPREAD = 3.0  # median of a trip, by what its ops take when nobody disturbs them
 HEAD_ROWS = 16_384
 EMPTY = 16  # tokens in a cache that is as good as empty
 LEAST_PROMPT = 32  # tokens, to tell how fast attention over a whole prompt is
@@ -66,8 +68,14 @@ Ops = tuple[Op, ...]
 Timed = tuple[Ops, np.ndarray]  # seconds of each
 
 
+class Unsteady(RuntimeError):
+    """The machine is too busy to be calibrated: several threads that wait for each other on cores
+    that others use take a hundred times as long as alone.
+    """
+
+
 def calibrate(weight_format: str, threads: int) -> Calibration:
-    """1 to 3 s."""
+    """2 to 4 s. Raises: Unsteady."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -238,22 +246,32 @@ class Task:
 
 
 def _timed(tasks: dict[str, Task]) -> dict[str, Timed]:
-    """The ops of every task's trip, and the median of each op's seconds.
+    """The ops of every task's trip, and the lower quartile of each op's seconds.
 
-    All tasks are gone through several times: a moment in which others use the memory then spoils
-    some of the trips of each task, and not all of one.
+    All tasks are gone through several times: a moment in which others use the machine then spoils
+    some of the trips of each task, and not all of one. Raises: Unsteady.
     """
-    trips: dict[str, list[np.ndarray]] = {name: [] for name in tasks}
+    clock = time.perf_counter
+    limit = clock() + MOST_S
     for task in tasks.values():
         _trip(task)  # the first pays for what later ones find ready
+    trips: dict[str, list[np.ndarray]] = {name: [] for name in tasks}
     for _ in range(N_SWEEPS):
         for name, task in tasks.items():
-            deadline = time.perf_counter() + TRIPS_S
+            deadline = clock() + TRIPS_S
             for i in range(MOST_TRIPS):
-                if i >= LEAST_TRIPS and time.perf_counter() > deadline:
+                if clock() > (limit if i < LEAST_TRIPS else min(deadline, limit)):
                     break
                 trips[name].append(_trip(task))
-    return {name: (task.ops, np.median(trips[name], axis=0)) for name, task in tasks.items()}
+    if not all(trips.values()):
+        raise Unsteady(f"trips that take moments were not done after {MOST_S:g} s")
+    quartiles = {name: np.percentile(found, 25, axis=0) for name, found in trips.items()}
+    spreads = [
+        np.median(np.sum(found, axis=1)) / quartiles[name].sum() for name, found in trips.items()
+    ]
+    if (spread := median(spreads)) > MOST_SPREAD:
+        raise Unsteady(f"the same trip took {spread:.1f} times as long as its ops do")
+    return {name: (task.ops, quartiles[name]) for name, task in tasks.items()}
 
 
 def _trip(task: Task) -> np.ndarray:
@@ -348,55 +366,35 @@ def _pick_s() -> float:
 # -- as a run -----------------------------------------------------------------------------------
 
 
-class Calibrating:
+class Calibrating(MeasuredRun):
     """Driven like a training run; a tick calibrates one format, `step` counts those done."""
 
     def __init__(self, spec: CalibrationSpec) -> None:
+        super().__init__()
         self.spec = spec
-        self.step = 0
         self._found: list[Calibration] = []
-        self._latest: list[Event] = []
-
-    @property
-    def epoch(self) -> int:
-        return self.step
 
     @property
     def summary(self) -> str:
-        return f"{self.step} weight formats"
-
-    @property
-    def moment(self) -> int:
-        """Changes whenever there is something new to tell."""
-        return self.step
+        return f"{len(self._found)} weight formats"
 
     @property
     def done(self) -> bool:
         return self.step >= len(self.spec.weight_formats)
 
-    @property
-    def last_tick_is_next(self) -> bool:
-        return False
-
     def tick(self) -> None:
-        with alone() as found:
-            calibration = calibrate(self.spec.weight_formats[self.step], self.spec.threads)
-        self._found.append(calibration)
-        self._latest += _told(self.step, calibration, contended=found.contended)
-        self.step += 1
-
-    def opening(self) -> Iterator[Event]:
-        yield from ()
-
-    def recorded_step(self) -> Iterator[Event]:
-        yield from ()
-
-    def wants_frame(self, ticks_per_s: float = math.inf) -> bool:
-        return True
-
-    def frame(self) -> Iterator[Event]:
-        yield from self._latest
-        self._latest = []
+        weight_format = self.spec.weight_formats[self.step]
+        self._latest.append(Sample(step=self.step, name="weight_format", text=weight_format))
+        try:
+            with alone() as found:
+                calibration = calibrate(weight_format, self.spec.threads)
+        except Unsteady as why:
+            said = f"this machine was too busy ({why}); try again, or with one thread"
+            self._latest.append(Sample(step=self.step, name="unsteady", text=said))
+        else:
+            self._found.append(calibration)
+            self._latest += _told(self.step, calibration, contended=found.contended)
+        self._done += 1
 
     def keep(self, folder: Path) -> None:
         """Beside the runs, for every prediction on this machine."""
@@ -407,11 +405,10 @@ class Calibrating:
         return {"step": np.array(0)}  # of a measurement half done nothing is kept
 
     def restore(self, saved: dict[str, np.ndarray]) -> None:
-        self.step = int(saved["step"])
+        self._done = int(saved["step"])
 
 
 def _told(step: int, calibration: Calibration, *, contended: bool) -> Iterator[Event]:
-    yield Sample(step=step, name="weight_format", text=calibration.weight_format)
     last = calibration.paces[-1]
     told = {
         "read_bytes_per_s": last.read_bytes_per_s,

@@ -1,78 +1,45 @@
 """Peak memory of an answer and of a training step at one depth after another."""
 
-import math
-from collections.abc import Iterator
-from pathlib import Path
-
 import numpy as np
 import torch
 
 from core.engine.ledger import Ledger
+from core.engine.measured_run import MeasuredRun
 from core.engine.model_step import Ready, followed
 from core.engine.models import Transformer
 from core.engine.train_torch import AUTOCAST, new_model, new_optimizer
-from core.events import Event, Scalar
+from core.events import Scalar
 from core.specs import DepthsSpec, Spec
 
 
-class DepthSweep:
+class DepthSweep(MeasuredRun):
     """Driven like a training run; a tick measures one depth, `step` counts those done."""
 
     def __init__(self, spec: Spec) -> None:
         assert isinstance(spec, DepthsSpec)
+        super().__init__()
         self.spec = spec
-        self.step = 0
-        self._latest: list[Event] = []
-
-    @property
-    def epoch(self) -> int:
-        return self.step
 
     @property
     def summary(self) -> str:
         return f"{self.step} depths"
 
     @property
-    def moment(self) -> int:
-        """Changes whenever there is something new to tell."""
-        return self.step
-
-    @property
     def done(self) -> bool:
         return self.step >= len(self.spec.depths)
-
-    @property
-    def last_tick_is_next(self) -> bool:
-        return False
 
     def tick(self) -> None:
         depth = self.spec.depths[self.step]
         at = self.spec.at(depth)
         for name, peak in (("train_peak_bytes", _train(at)), ("inference_peak_bytes", _answer(at))):
             self._latest.append(Scalar(step=depth, name=name, value=peak))
-        self.step += 1
-
-    def opening(self) -> Iterator[Event]:
-        yield from ()
-
-    def recorded_step(self) -> Iterator[Event]:
-        yield from ()
-
-    def wants_frame(self, ticks_per_s: float = math.inf) -> bool:
-        return True
-
-    def frame(self) -> Iterator[Event]:
-        yield from self._latest
-        self._latest = []
-
-    def keep(self, folder: Path) -> None:
-        """Nothing but what it has told."""
+        self._done += 1
 
     def checkpoint(self) -> dict[str, np.ndarray]:
         return {"step": np.array(self.step)}
 
     def restore(self, saved: dict[str, np.ndarray]) -> None:
-        self.step = int(saved["step"])
+        self._done = int(saved["step"])
 
 
 def _tokens(spec: DepthsSpec) -> torch.Tensor:

@@ -17,6 +17,7 @@ from torch import nn
 from core.drawing import shown_ops
 from core.engine import model_step, weights
 from core.engine.ledger import storage_bytes
+from core.engine.measured_run import MeasuredRun
 from core.engine.model_step import Batch, Ready
 from core.engine.models import Transformer
 from core.engine.train import Diverged
@@ -29,12 +30,13 @@ from core.tokenizers import tokenizer_of
 LORA_SCALE = 2.0  # alpha / rank, as Hu et al. 2021 set it
 
 
-class Finetune:
+class Finetune(MeasuredRun):
     """One run of a spec. Raises: Unavailable if the model is not here; ValueError for a text of
     fewer than two tokens.
     """
 
     def __init__(self, spec: FinetuneSpec) -> None:
+        super().__init__()
         torch.set_num_threads(spec.threads)
         self.spec = spec
         self.tokenizer = tokenizer_of(spec.model)
@@ -50,20 +52,9 @@ class Finetune:
         if spec.lora_rank:
             _add_lora(self.model, spec.lora_rank, spec.seed)
         self._optimizer = new_optimizer(spec, self.model)
-        self.step = 0
-        self._latest: list[Event] = []
         self._first_loss = math.nan
 
     # -- driving --------------------------------------------------------------------------------
-
-    @property
-    def epoch(self) -> int:
-        return self.step
-
-    @property
-    def moment(self) -> int:
-        """Changes whenever there is something new to tell."""
-        return self.step
 
     @property
     def summary(self) -> str:
@@ -73,17 +64,13 @@ class Finetune:
     def done(self) -> bool:
         return self.step >= self.spec.n_steps
 
-    @property
-    def last_tick_is_next(self) -> bool:
-        return False
-
     def tick(self) -> None:
         """One update. Raises: Diverged."""
         loss = self._ready().run(lambda phase, op: None)
         if not math.isfinite(loss):
             raise Diverged(self.step, "loss")
         self._latest.append(Scalar(step=self.step, name="train_loss", value=loss))
-        self.step += 1
+        self._done += 1
         if self.done:
             after = weights.sha256(self._named())
             self._latest.append(Sample(step=self.step, name="weights_sha256_after", text=after))
@@ -132,13 +119,6 @@ class Finetune:
         pieces = [self.tokenizer.piece(i) for i in [*inputs[0].tolist(), int(targets[0, -1])]]
         for piece in pieces:
             yield Sample(step=0, name="piece", text=piece)
-
-    def wants_frame(self, ticks_per_s: float = math.inf) -> bool:
-        return True
-
-    def frame(self) -> Iterator[Event]:
-        yield from self._latest
-        self._latest = []
 
     def _named(self) -> Iterator[tuple[str, torch.Tensor]]:
         """All weights, in the model's order; with LoRA the added ones too."""
