@@ -17,7 +17,7 @@ from core import latency, pretrained
 from core.engine import sampling, weights
 from core.engine.answer import Answer
 from core.engine.bandwidth import read_gb_s
-from core.engine.calibrate import calibrate
+from core.engine.calibrate import Unsteady, calibrate
 from core.engine.decoder import Decoder
 from core.engine.llama import llama_of
 from core.engine.step import preload
@@ -80,7 +80,12 @@ def formats(threads: int) -> None:
     for name, decoder in decoders.items():
         median = _said(f"a further token, {name}", [s * 1e3 for s in took[name]], "ms")
         gb_s = decoder.read_bytes / median / 1e6
-        calibration = calibrate(name, threads)
+        said = f"{'':<58} {gb_s:10.4g} GB/s, {gb_s / reads:.0%} of the reading; "
+        try:
+            calibration = calibrate(name, threads)
+        except Unsteady as why:
+            print(f"{said}not calibrated: {why}")
+            continue
         spec = GenerateSpec(
             prompt=PROMPT,
             weight_format=name,
@@ -89,10 +94,7 @@ def formats(threads: int) -> None:
             max_new_tokens=N_NEW,
         )
         predicted = latency.predict_answer(shape, spec, len(ids), calibration)["tpot_s"].value
-        print(
-            f"{'':<58} {gb_s:10.4g} GB/s, {gb_s / reads:.0%} of the reading; predicted "
-            f"{predicted * 1e3:.4g} ms, {predicted * 1e3 / median - 1:+.0%}"
-        )
+        print(f"{said}predicted {predicted * 1e3:.4g} ms, {predicted * 1e3 / median - 1:+.0%}")
 
 
 def beside_transformers(threads: int) -> None:
