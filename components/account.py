@@ -21,8 +21,8 @@ from core.answer_account import (
 )
 from core.compare import Comparison
 from core.memory import Prediction
+from core.specimens import runs_folder
 from core.specs import CalibrationSpec, GenerateSpec
-from core.worker_host import runs_folder
 
 _EVERY_S = 0.5
 _PARTS = {

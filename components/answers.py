@@ -1,10 +1,11 @@
 """The answer that the Inference page looks at: which run, what its buttons do, what it took."""
 
 import dataclasses
+import functools
 
 import streamlit as st
 
-from components import asking, runs
+from components import asking, run_bar, runs
 from components.asking import Asked
 from components.runs import RUN, View
 from components.theme import bytes_text, flops_text, sentence
@@ -36,12 +37,7 @@ def look(spec: GenerateSpec) -> View[GenerateSpec] | None:
             return runs.view_of(spec, attempt, folder)
         runs.explain_missing(attempt, "Answer")
         del st.query_params[RUN]
-    recording = shipped(spec)
-    if recording is not None:
-        trace = runs.read(recording)
-        return View(spec=spec, attempt=None, folder=recording, trace=trace, live=False)
-    view = runs.latest(spec)
-    return view if view and (view.open or view.state == "finished") else None
+    return runs.unnamed(spec)
 
 
 def seed_prompt() -> None:
@@ -170,14 +166,8 @@ def refused(asked: Asked) -> bool:
     st.warning(said_of(refusal))
     if refusal.fitting is not None:
         value = getattr(refusal.fitting, refusal.changed)
-        what = _NAMES[refusal.changed] + ("" if value is True else f" {value}")
-        st.button(
-            f"Use {what}, which fits",
-            key="fit",
-            type="primary",
-            on_click=asking.use,
-            args=(refusal.changed, value),
-        )
+        use = functools.partial(asking.use, refusal.changed, value)
+        run_bar.offer(_NAMES[refusal.changed], value, use)
     return True
 
 

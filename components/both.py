@@ -29,9 +29,8 @@ from core.compare import Comparison
 from core.events import Sample, Scalar, Token
 from core.memory import Prediction
 from core.recordings import shipped
-from core.specimens import predictions, torch_step
+from core.specimens import predictions, runs_folder, torch_step
 from core.specs import AdditionSpec, CalibrationSpec, FinetuneSpec, GenerateSpec, Spec
-from core.worker_host import runs_folder
 
 STEP, ANSWER = "step", "answer"  # URL keys of the attempts, and the names of the lanes
 _NEXT = "both-next"  # session state: the pair whose step follows its answer
@@ -159,12 +158,7 @@ def _look(pair: Pair, key: str) -> View | None:
             return runs.view_of(spec, attempt, folder)
         runs.explain_missing(attempt, "Run both here")
         st.query_params.pop(key, None)
-    recording = shipped(spec)
-    if recording is not None:
-        trace = runs.read(recording)
-        return View(spec=spec, attempt=None, folder=recording, trace=trace, live=False)
-    view = runs.latest(spec)
-    return view if view and (view.open or view.state == "finished") else None
+    return runs.unnamed(spec)
 
 
 def _started(pair: Pair) -> dict[str, str]:

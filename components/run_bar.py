@@ -1,5 +1,8 @@
 """The run's own buttons, and what a run that ended early has to say."""
 
+import functools
+from collections.abc import Callable
+
 import streamlit as st
 
 from components import runs, settings
@@ -96,12 +99,12 @@ def refused(chosen: Settings) -> bool:
     )
     if refusal.fitting is not None:
         value = getattr(refusal.fitting, refusal.changed)
-        what = _NAMES[refusal.changed] + ("" if value is True else f" {value}")
-        st.button(
-            f"Use {what}, which fits",
-            key="fit",
-            type="primary",
-            on_click=settings.use,
-            args=(chosen.spec.specimen, refusal.changed, value),
-        )
+        use = functools.partial(settings.use, chosen.spec.specimen, refusal.changed, value)
+        offer(_NAMES[refusal.changed], value, use)
     return True
+
+
+def offer(name: str, value: object, use: Callable[[], None]) -> None:
+    """The nearest setting that would be run here, on a button."""
+    what = name + ("" if value is True else f" {value}")
+    st.button(f"Use {what}, which fits", key="fit", type="primary", on_click=use)

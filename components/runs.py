@@ -16,9 +16,10 @@ from components.settings import Settings
 from core import own_models
 from core.events import Started, decode
 from core.recordings import shipped
+from core.specimens import runs_folder
 from core.specs import FinetuneSpec, RunSpec, Spec
 from core.trace import ARRAYS, EVENTS, Trace
-from core.worker_host import ATTEMPT, WorkerHost, runs_folder
+from core.worker_host import ATTEMPT, WorkerHost
 
 RUN = "run"  # URL key of the attempt that is looked at
 S = TypeVar("S", bound=RunSpec)
@@ -134,19 +135,24 @@ def look(settings: Settings) -> View[Spec]:
             return view_of(spec, attempt, folder)
         explain_missing(attempt)
         del st.query_params[RUN]
-    recording = shipped(spec)
-    if recording is not None:
-        return View(spec=spec, attempt=None, folder=recording, trace=read(recording), live=False)
-    attempt = host().latest_attempt(spec)
-    folder = host().folder(spec, attempt) if attempt else None
-    if attempt and folder:
-        view = view_of(spec, attempt, folder)
-        if view.open or view.state == "finished":
-            return view
+    known = unnamed(spec)
+    if known is not None:
+        return known
     attempt = _submit(settings, paused=True)
     folder = host().folder(spec, attempt)
     assert folder is not None, attempt
     return view_of(spec, attempt, folder)
+
+
+def unnamed(spec: S) -> View[S] | None:
+    """The run of a spec that is shown where none is named: a shipped one, else the latest that is
+    under way or finished.
+    """
+    recording = shipped(spec)
+    if recording is not None:
+        return View(spec=spec, attempt=None, folder=recording, trace=read(recording), live=False)
+    view = latest(spec)
+    return view if view and (view.open or view.state == "finished") else None
 
 
 def latest(spec: S) -> View[S] | None:

@@ -22,8 +22,9 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from components.runs import host
+from core.specimens import runs_folder
 from core.trace import ARRAYS, EVENTS
-from core.worker_host import ATTEMPT, runs_folder
+from core.worker_host import ATTEMPT
 
 EVERY_S = 1 / 30
 PATH = "/api/runs/{spec_id}/{attempt}"

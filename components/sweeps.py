@@ -16,8 +16,8 @@ from core import answer_sweeps, latency
 from core.answer_sweeps import Point, points_of
 from core.formats import KERNELS
 from core.shapes import TransformerShape
+from core.specimens import runs_folder
 from core.specs import AnswerSweepSpec
-from core.worker_host import runs_folder
 
 _EVERY_S = 0.7
 _PLOT = {"displaylogo": False, "displayModeBar": False}
@@ -201,7 +201,15 @@ def _batches(points: Sequence[Point], view: View[AnswerSweepSpec] | None) -> Non
         with left:
             _chart(
                 "batch-rate",
-                [_series("throughput", colours["forward"], "circle", rates, known_rates)],
+                [
+                    Series(
+                        name="throughput",
+                        colour=colours["forward"],
+                        symbol="circle",
+                        predicted=rates,
+                        measured=known_rates,
+                    )
+                ],
                 x_title="sequences at once",
                 y_title="tokens a second, all sequences",
                 unit=1.0,
@@ -210,7 +218,15 @@ def _batches(points: Sequence[Point], view: View[AnswerSweepSpec] | None) -> Non
         with right:
             _chart(
                 "batch-wait",
-                [_series("each token", colours["loss"], "square", waits, known_waits)],
+                [
+                    Series(
+                        name="each token",
+                        colour=colours["loss"],
+                        symbol="square",
+                        predicted=waits,
+                        measured=known_waits,
+                    )
+                ],
                 x_title="sequences at once",
                 y_title="time of each token, ms",
                 unit=1e-3,
@@ -265,19 +281,19 @@ def _contexts(points: Sequence[Point], view: View[AnswerSweepSpec] | None) -> No
         "sends the whole text through the model again: measured here as one pass over as much text."
     )
     colours = _colours()
-    kept = _series(
-        "with the cache",
-        colours["cache"],
-        "circle",
-        _waits(points, measured=False),
-        _waits(points, measured=True),
+    kept = Series(
+        name="with the cache",
+        colour=colours["cache"],
+        symbol="circle",
+        predicted=_waits(points, measured=False),
+        measured=_waits(points, measured=True),
     )
-    again = _series(
-        "without it",
-        colours["forward"],
-        "square",
-        [(float(p.value), p.reread_predicted_s) for p in points if p.reread_predicted_s],
-        [(float(p.value), p.measured["ttft_s"]) for p in points if p.measured],
+    again = Series(
+        name="without it",
+        colour=colours["forward"],
+        symbol="square",
+        predicted=[(float(p.value), p.reread_predicted_s) for p in points if p.reread_predicted_s],
+        measured=[(float(p.value), p.measured["ttft_s"]) for p in points if p.measured],
     )
     if kept.predicted or kept.measured:
         _chart(
@@ -315,16 +331,6 @@ def _of_contexts(kept: Series, again: Series) -> str:
 
 
 # -- drawing --------------------------------------------------------------------------------------
-
-
-def _series(
-    name: str,
-    colour: str,
-    symbol: str,
-    predicted: Sequence[tuple[float, float]],
-    measured: Sequence[tuple[float, float]],
-) -> Series:
-    return Series(name=name, colour=colour, symbol=symbol, predicted=predicted, measured=measured)
 
 
 def _chart(

@@ -45,37 +45,31 @@ def answer_ops(
     Checked: the decoder's ops and the ledger (tests/core/test_answer.py).
     """
     shape = replace(shape, attention="flash", dropout=0.0)
-    rows = transformer_ops(shape, workload)
-    caches = transformer_ops(shape, replace(workload, dtype=cache_dtype(weight_format)))
     sizes = _Sizes.of(shape, workload, weight_format)
-    return tuple(
-        replace(_as_decoded(op, sizes), cache_bytes=kept.cache_bytes)
-        for op, kept in _fused(list(zip(rows, caches, strict=True)))
-    )
+    rows = transformer_ops(shape, replace(workload, dtype=FP32))
+    return tuple(_as_decoded(op, sizes) for op in _fused(rows))
 
 
-def _fused(rows: list[tuple[Op, Op]]) -> Iterator[tuple[Op, Op]]:
+def _fused(rows: tuple[Op, ...]) -> Iterator[Op]:
     """SwiGLU's gate and up, which read the same input, as one row."""
-    gated = any(op.kind == "silu" for op, _ in rows)
-    for op, kept in rows:
+    gated = any(op.kind == "silu" for op in rows)
+    for op in rows:
         match op.id.rpartition(".")[2]:
             case "gate":
-                both = replace(
+                yield replace(
                     op,
                     id=op.id + "_up",
                     output_shape=(*op.output_shape[:-1], 2 * op.output_shape[-1]),
-                    param_sizes=op.param_sizes * 2,
-                    forward_flops=2 * op.forward_flops,
+                    param_sizes=tuple(2 * n for n in op.param_sizes),
                 )
-                yield both, kept
             case "silu":
-                yield replace(op, inputs=(f"{op.inputs[0]}_up",)), kept
+                yield replace(op, inputs=(f"{op.inputs[0]}_up",))
             case "product":
-                yield replace(op, inputs=(op.inputs[0], op.id.replace("product", "gate_up"))), kept
+                yield replace(op, inputs=(op.inputs[0], op.id.replace("product", "gate_up")))
             case "up" if gated:
                 pass
             case _:
-                yield op, kept
+                yield op
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,13 +104,15 @@ def _as_decoded(op: Op, sizes: _Sizes) -> Op:
     stream, ff, q = map(sizes.numbers, (shape.d_model, shape.d_ff, shape.d_q))
     qkv = sizes.numbers(shape.d_q + 2 * shape.d_kv)
     last = sizes.n_sequences * shape.d_model * FP32.n_bytes
+    kept = cache_dtype(sizes.weight_format)
+    op = replace(op, cache_bytes=op.cache_bytes * kept.n_bytes // FP32.n_bytes)
     if op.kind == "linear":
         return _product(op, sizes)
     moves = {
         "embedding": (stream,),
         "angles": (),  # made once, for the whole context
         "rope": (),  # in place
-        "flash": _attention_moves(q, qkv, cast=cache_dtype(sizes.weight_format) is not FP32),
+        "flash": _attention_moves(q, qkv, cast=kept is not FP32),
         "silu": (ff,),
         "product": (-2 * ff,),  # in place
         "gelu": (ff, -ff),
@@ -135,21 +131,23 @@ def _attention_moves(q: int, qkv: int, *, cast: bool) -> tuple[int, ...]:
     return (q, -qkv, q, -q)
 
 
+def _matrix(op: Op, shape: TransformerShape) -> tuple[int, int]:
+    """Rows and columns of a product's matrix: outputs and inputs. A tied head has no own."""
+    n_out = op.output_shape[-1]
+    return n_out, op.param_sizes[0] // n_out if op.param_sizes else shape.d_model
+
+
 def _product(op: Op, sizes: _Sizes) -> Op:
     """One matrix in its format: the result comes, the input goes."""
-    head = op.id == "head"
-    m = sizes.n_sequences if head else sizes.n_tokens
-    n_out = op.output_shape[-1]
-    n_in = sizes.shape.d_model if head else op.param_sizes[0] // op.output_shape[-1]
-    n_in = n_in * (2 if op.id.endswith("gate_up") else 1)
+    m = sizes.n_sequences if op.id == "head" else sizes.n_tokens
+    n_out, n_in = _matrix(op, sizes.shape)
     e = FP32.n_bytes
-    flops = 2 * m * n_in * n_out
     weight = matrix_bytes(sizes.weight_format, op.id, n_out, n_in)
-    n_biases = n_out if len(op.param_sizes) > 1 and not op.id.endswith("gate_up") else 0
+    n_biases = sum(op.param_sizes[1:])
     return replace(
         op,
         output_shape=(*op.output_shape[:-2], m // sizes.n_sequences, n_out),
-        forward_flops=flops,
+        forward_flops=2 * m * n_in * n_out,
         forward_moves=(m * n_out * e, -m * n_in * e),
         read_bytes=m * n_in * e + weight + n_biases * e,
         written_bytes=m * n_out * e,
@@ -181,10 +179,8 @@ def read_bytes_per_token(shape: TransformerShape, weight_format: str) -> Predict
     matrices = vectors = 0
     for op in ops:
         if op.kind == "linear":
-            n_in, n_out = op.forward_moves[-1] // -e, op.forward_moves[0] // e
-            matrices += op.repeat * matrix_bytes(weight_format, op.id, n_out, n_in)
-            if shape.bias and op.id != "head":
-                vectors += op.repeat * n_out * e
+            matrices += op.repeat * matrix_bytes(weight_format, op.id, *_matrix(op, shape))
+            vectors += op.repeat * sum(op.param_sizes[1:]) * e
         elif op.kind == shape.norm:
             vectors += op.repeat * op.n_params * e
     embedding = matrix_bytes(weight_format, "embed.tokens", shape.vocab_size, shape.d_model)

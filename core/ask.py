@@ -3,16 +3,19 @@
 import argparse
 import contextlib
 import dataclasses
-import secrets
 import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from core import answers, cli, pretrained
+from core.answer_account import Told, predicted_bytes
 from core.cli import Refused
+from core.events import Token
 from core.specs import GenerateSpec
 from core.tokenizers import tokenizer_of
+from core.trace import Trace
+from core.worker_host import new_attempt
 
 GENERATE = (
     "Let a model answer a prompt, as the Inference page does, and compare what it takes with what\n"
@@ -86,10 +89,9 @@ def generate(argv: Sequence[str], stopping: Callable[[], bool]) -> dict[str, Any
     from core.drive import new_folder, on_threads
     from core.engine.answer import Answer
     from core.engine.train import ended, started
-    from core.trace import Trace
 
     began = (time.perf_counter(), time.process_time())
-    attempt = time.strftime("%Y%m%d-%H%M%S-", time.gmtime()) + secrets.token_hex(3)
+    attempt = new_attempt()
     try:
         run = Answer(spec)
     except ValueError as why:
@@ -116,47 +118,40 @@ def generate(argv: Sequence[str], stopping: Callable[[], bool]) -> dict[str, Any
     }
 
 
-def account(trace: Any, spec: GenerateSpec) -> dict[str, Any]:
+def account(trace: Trace, spec: GenerateSpec) -> dict[str, Any]:
     """The figures of a finished answer. Bytes predicted beside measured."""
     from core.engine.bandwidth import read_gb_s
-    from core.events import Sample, Token
 
-    told = {e.name: e.value for e in trace.events if hasattr(e, "name") and hasattr(e, "value")}
-    texts = {e.name: e.text for e in trace.events if isinstance(e, Sample)}
-    tokens = [e for e in trace.events if isinstance(e, Token) and e.row == 0]
+    told = Told.by(trace)
+    measured, scalars = told.measured, told.scalars
     shape = pretrained.shape_of(spec.model)
-    n_prompt = int(told["prompt_tokens"])
-    predicted = {
-        "weights": answers.held_bytes(shape, spec.weight_format),
-        "cache": int(answers.cache_bytes(spec, shape).value),
-        "peak": int(answers.peak_bytes(spec, shape, n_prompt).value),
-    }
-    measured = {"weights": "weights_bytes", "cache": "kv_cache_bytes", "peak": "peak_bytes"}
-    memory = {
-        name: {"predicted_bytes": value, "measured_bytes": int(told[measured[name]])}
-        for name, value in predicted.items()
-        if measured[name] in told
-    }
-    tpot_s = told.get("tpot_s")
-    read = int(told["read_bytes_per_token"])
+    predicted = predicted_bytes(spec, shape, told.n_prompt, told.n_trips)
+
+    def both(quantity: str) -> tuple[int, int]:
+        return int(predicted[quantity].value), int(measured[quantity])
+
+    cache = both("kv_cache_bytes")
+    memory = {"weights": both("held_bytes"), "cache": cache, "peak": both("answer_peak_bytes")}
+    tpot_s = measured.get("tpot_s")
+    _, read = both("read_bytes_per_token")
     return {
-        "text": texts.get("text_0", ""),
-        "prompt_tokens": n_prompt,
-        "new_tokens": int(told["new_tokens"]),
-        "token_ids": [t.id for t in tokens if t.phase != "prompt"],
-        "ttft_s": told["ttft_s"],
+        "text": told.text,
+        "prompt_tokens": told.n_prompt,
+        "new_tokens": told.n_trips,
+        "token_ids": [
+            e.id
+            for e in trace.events
+            if isinstance(e, Token) and e.row == 0 and e.phase != "prompt"
+        ],
+        "ttft_s": measured["ttft_s"],
         "tpot_s": tpot_s,
-        "tokens_per_s": told["tokens_per_s"],
+        "tokens_per_s": measured["tokens_per_s"],
         "read_bytes_per_token": read,
         "bandwidth_share": read / tpot_s / (read_gb_s(spec.threads) * 1e9) if tpot_s else None,
-        "kv_cache_bytes": {
-            "predicted": predicted["cache"],
-            "measured": int(told["kv_cache_bytes"]),
+        "kv_cache_bytes": dict(zip(("predicted", "measured"), cache, strict=True)),
+        "contended": bool(scalars["contended"]),
+        "memory": {
+            name: {"predicted_bytes": of[0], "measured_bytes": of[1]} for name, of in memory.items()
         },
-        "contended": bool(told["contended"]),
-        "memory": memory,
-        "weights_sha256": {
-            "before": texts["weights_sha256_before"],
-            "after": texts["weights_sha256_after"],
-        },
+        "weights_sha256": {"before": told.before, "after": told.after},
     }

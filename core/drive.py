@@ -5,7 +5,6 @@ import dataclasses
 import hashlib
 import itertools
 import math
-import secrets
 import sys
 import tempfile
 import time
@@ -22,6 +21,7 @@ from core.engine.train_torch import TorchTraining
 from core.events import Event, Scalar, Started
 from core.specs import DigitsSpec, RunSpec, Spec
 from core.trace import ARRAYS, EVENTS, Recorder, Trace
+from core.worker_host import new_attempt
 
 REPORT_EVERY_S = 0.4
 N_RECORDED = 2  # the first updates are looked into: one without optimizer state, one with
@@ -43,7 +43,7 @@ def train(
     `stopping` is asked between updates, and while one is recorded.
     """
     began = (time.perf_counter(), time.process_time())
-    attempt = time.strftime("%Y%m%d-%H%M%S-", time.gmtime()) + secrets.token_hex(3)
+    attempt = new_attempt()
     run = _new_run(spec)
     folder, recorder = new_folder(out, spec, attempt)
     print(f"run folder: {folder}", file=sys.stderr, flush=True)

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from core import recordings
 from core.answers import answer_ops
 from core.machines import host
 from core.memory import Prediction
@@ -28,7 +29,7 @@ from core.shapes import TransformerShape
 from core.specs import GenerateSpec
 
 FOLDER = "calibrations"  # beside the runs
-SHIPPED = Path(__file__).parent / "recordings"  # of the machine that made them
+SHIPPED = recordings.FOLDER  # of the machine that made them
 LAYOUT = 1  # one more whenever a calibration of before would be read wrongly
 OVERHEAD_BOUND_BYTES = 60e6  # with fewer bytes of weights the ops themselves take most of the time
 

@@ -30,9 +30,9 @@ ATTEMPT = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}")
 _WATCH_EVERY_S = 3
 
 
-def runs_folder() -> Path:
-    """Where attempts are kept: $BOTHWAYS_RUNS, or `runs` beside the code."""
-    return Path(os.environ.get("BOTHWAYS_RUNS", ROOT / "runs"))
+def new_attempt() -> str:
+    """A name that nobody has or can guess; it begins with the time, UTC."""
+    return time.strftime("%Y%m%d-%H%M%S-", time.gmtime()) + secrets.token_hex(3)
 
 
 class WorkerHost:
@@ -104,7 +104,7 @@ class WorkerHost:
             self.warm()
             attempt = self.live_attempt(spec)
             if attempt is None:
-                attempt = time.strftime("%Y%m%d-%H%M%S-", time.gmtime()) + secrets.token_hex(3)
+                attempt = new_attempt()
                 self._prune()
                 if visitor is not None:
                     self._make_room(visitor)

@@ -5,6 +5,7 @@ between two reads of the clock; those to be looked into are run once more afterw
 cache, so that looking costs no measured time.
 """
 
+import itertools
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -46,7 +47,7 @@ class Answer(MeasuredRun):
         shape = pretrained.shape_of(spec.model)
         answers.require_room(spec, len(self.prompt), shape.max_seq_len)
         began = time.perf_counter()
-        shape, tensors = weights.load(spec.model)
+        _, tensors = weights.load(spec.model)
         self.decoder = Decoder(
             shape,
             tensors,
@@ -68,6 +69,9 @@ class Answer(MeasuredRun):
         self._looked = 0
         self._told = self._stopped = False
         self._before = self._sha256()
+        # Ids of the ops of a trip, in the order in which the decoder runs them.
+        rows = expand(answers.answer_ops(shape, Decode(batch_size=1, context=1)))
+        self.op_ids = [op.id for op in rows]
         self._parts = _parts(self.op_ids)
 
     # -- driving --------------------------------------------------------------------------------
@@ -207,12 +211,6 @@ class Answer(MeasuredRun):
         for token in self.prompt:
             text = self.tokenizer.piece(token)
             yield Token(step=0, row=0, phase="prompt", id=token, text=text)
-
-    @property
-    def op_ids(self) -> list[str]:
-        """Ids of the ops of a trip, in the order in which the decoder runs them."""
-        workload = Decode(batch_size=1, context=1)
-        return [op.id for op in expand(answers.answer_ops(self.decoder.shape, workload))]
 
     def recorded_step(self) -> Iterator[Event]:
         """One more trip: what a run opens with, and what a visitor's single step is."""
@@ -365,12 +363,8 @@ def _highest_and_last(
 ) -> list[tuple[str, str, dict[str, int]]]:
     """Of each op its highest moment and its end."""
     kept: list[tuple[str, str, dict[str, int]]] = []
-    start = 0
-    for i, sample in enumerate(samples):
-        if i + 1 < len(samples) and samples[i + 1][1] == sample[1]:
-            continue
-        group = samples[start : i + 1]
+    for _, of_one in itertools.groupby(samples, key=lambda sample: sample[1]):
+        group = list(of_one)
         top = max(range(len(group)), key=lambda j: sum(group[j][2].values()))
         kept += [group[j] for j in sorted({top, len(group) - 1})]
-        start = i + 1
     return kept

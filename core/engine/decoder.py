@@ -93,10 +93,6 @@ class Decoder:
         def norm(name: str) -> Norm:
             return weights[f"{name}.weight"].clone(), _cloned(weights.get(f"{name}.bias"))
 
-        def cache() -> torch.Tensor:
-            size = (batch_size, shape.n_kv_head, context, shape.d_head)
-            return torch.zeros(size, dtype=self._cache_dtype)
-
         self._embed = matrix("embed.tokens")
         self._head = self._embed if shape.tied else matrix("head")
         self._positions = _cloned(weights.get("embed.positions.weight"))
@@ -118,8 +114,8 @@ class Decoder:
                     up_bias=bias(*wide),
                     down=matrix(f"{mlp}.down"),
                     down_bias=bias(f"{mlp}.down"),
-                    keys_BKSE=cache(),
-                    values_BKSE=cache(),
+                    keys_BKSE=self._room(),
+                    values_BKSE=self._room(),
                 )
             )
 
@@ -128,16 +124,16 @@ class Decoder:
         other = copy.copy(self)
         other.batch_size, other.context, other.length = batch_size, context, 0
         other._turns_SR = _turns(self.shape, context) if self._rotates else None
-        size = (batch_size, self.shape.n_kv_head, context, self.shape.d_head)
         other._layers = [
-            replace(
-                layer,
-                keys_BKSE=torch.zeros(size, dtype=self._cache_dtype),
-                values_BKSE=torch.zeros(size, dtype=self._cache_dtype),
-            )
+            replace(layer, keys_BKSE=other._room(), values_BKSE=other._room())
             for layer in self._layers
         ]
         return other
+
+    def _room(self) -> torch.Tensor:
+        """Of the keys, or the values, of a layer."""
+        size = (self.batch_size, self.shape.n_kv_head, self.context, self.shape.d_head)
+        return torch.zeros(size, dtype=self._cache_dtype)
 
     # -- running --------------------------------------------------------------------------------
 

@@ -7,11 +7,11 @@ import pytest
 from core import answers, latency
 from core.answer_sweeps import fits, held_bytes, points_of
 from core.events import Scalar
-from core.latency import Calibration, Pace
 from core.ops import Decode, Prefill
 from core.shapes import TransformerShape
 from core.specs import AnswerSweepSpec, GenerateSpec
 from core.trace import Trace
+from tests.core.calibrations import calibration
 
 
 @pytest.fixture(autouse=True)
@@ -24,30 +24,6 @@ SHAPE = TransformerShape(
     vocab_size=260, n_layer=2, d_model=64, n_head=4, n_kv_head=2, d_ff=96, max_seq_len=128,
     norm="rmsnorm", mlp="swiglu", positions="rope", bias=False,
 )  # fmt: skip
-PACE = Pace(
-    working_set_bytes=1,
-    dispatch_s={"add": 1e-6},
-    read_bytes_per_s=1e10,
-    head_bytes_per_s=1e10,
-    cache_bytes_per_s=1e10,
-)
-
-
-def calibration(weight_format: str) -> Calibration:
-    return Calibration(
-        weight_format=weight_format,
-        threads=1,
-        machine=latency.fingerprint(),
-        cpu="",
-        measured_unix_s=0.0,
-        took_s=1.0,
-        load_1min=0.0,
-        paces=(PACE,),
-        product_flops_per_s=((2.0, 1e10), (512.0, 1e11)),
-        attention_flops_per_s=((2.0, 1e9), (512.0, 1e10)),
-        moved_bytes_per_s=1e9,
-        pick_s_per_logit=1e-9,
-    )
 
 
 def test_each_format_reads_its_own_bytes(tmp_path: Path):

@@ -6,36 +6,14 @@ from pathlib import Path
 import pytest
 
 from core import latency, pretrained
-from core.answers import answer_ops
-from core.latency import Calibration, Pace, predict_answer
+from core.latency import predict_answer
 from core.machines import host
-from core.ops import Decode, expand
 from core.specs import GenerateSpec
+from tests.core.calibrations import PACE, calibration
 
 SPEC = GenerateSpec(model="addition", prompt="12+34=", max_new_tokens=3, context=8)
 SHAPE = pretrained.shape_of("addition")
-KINDS = {op.kind for op in expand(answer_ops(SHAPE, Decode(batch_size=1, context=4)))}
-PACE = Pace(
-    working_set_bytes=10**8,
-    dispatch_s=dict.fromkeys(KINDS, 5e-6),
-    read_bytes_per_s=2e10,
-    head_bytes_per_s=2e10,
-    cache_bytes_per_s=1e10,
-)
-CALIBRATION = Calibration(
-    weight_format="fp32",
-    threads=1,
-    machine=latency.fingerprint(),
-    cpu="a machine",
-    measured_unix_s=0.0,
-    took_s=1.0,
-    load_1min=0.0,
-    paces=(PACE,),
-    product_flops_per_s=((1.0, 1e10), (128.0, 1e11)),
-    attention_flops_per_s=((32.0, 1e10), (128.0, 1e10)),
-    moved_bytes_per_s=1e10,
-    pick_s_per_logit=1e-9,
-)
+CALIBRATION = calibration()
 
 
 def times(**changes: object) -> dict[str, float]:
@@ -57,7 +35,7 @@ def test_tokens_a_second_come_of_both_times():
 
 
 def test_twice_the_bandwidth_halves_the_reading():
-    faster = dataclasses.replace(PACE, read_bytes_per_s=4e10, head_bytes_per_s=4e10)
+    faster = dataclasses.replace(PACE, read_bytes_per_s=2e10, head_bytes_per_s=2e10)
     quick = dataclasses.replace(CALIBRATION, paces=(faster,))
     found = predict_answer(SHAPE, SPEC, 6, quick)["tpot_weights_s"].value
     assert found == pytest.approx(times()["tpot_weights_s"] / 2, rel=1e-6)

@@ -15,7 +15,7 @@ from components import models
 from components.theme import bytes_text, rate_text, seconds_text
 from core import latency, pretrained, texts
 from core.answer_account import Told, predicted_bytes
-from core.latency import Calibration, Pace
+from core.latency import Calibration
 from core.pretrained import PRETRAINED, WEIGHTS
 from core.recordings import FOLDER
 from core.specimens import texts_folder
@@ -29,6 +29,7 @@ from core.specs import (
     Spec,
 )
 from core.trace import Trace
+from tests.core import calibrations
 from tests.core.gguf_files import tiny, write_tiny
 from tests.pages.answers import AFTER, BEFORE, SUM, TOLD, answer, ended, started, sweep, update
 from tests.pages.conftest import Visit
@@ -409,27 +410,7 @@ def test_own_models_are_offered_but_none_that_learned_from_a_visitor_s_words(
 @pytest.fixture
 def calibration(kept: Path) -> Iterator[Calibration]:
     """Round figures for this machine."""
-    pace = Pace(
-        working_set_bytes=1,
-        dispatch_s={"add": 1e-6},
-        read_bytes_per_s=1e10,
-        head_bytes_per_s=1e10,
-        cache_bytes_per_s=1e10,
-    )
-    made = Calibration(
-        weight_format="fp32",
-        threads=1,
-        machine=latency.fingerprint(),
-        cpu="a machine",
-        measured_unix_s=0.0,
-        took_s=1.0,
-        load_1min=0.0,
-        paces=(pace,),
-        product_flops_per_s=((2.0, 1e10), (512.0, 1e11)),
-        attention_flops_per_s=((2.0, 1e9), (512.0, 1e10)),
-        moved_bytes_per_s=1e9,
-        pick_s_per_logit=1e-9,
-    )
+    made = calibrations.calibration()
     path = latency.keep(kept, made)
     yield made
     path.unlink()
