@@ -397,7 +397,7 @@ def walk(
 
 def _layer(op: Op) -> str:
     """`blocks.3` of `blocks.3.mlp.up`."""
-    return ".".join(op.id.split(".")[:2])
+    return op.id.rsplit(".", 2)[0]
 
 
 def _layers_to_recompute(rows: Sequence[Op]) -> dict[str, list[Op]]:

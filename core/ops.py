@@ -12,6 +12,7 @@ Letters: M tokens of the step, d width of the stream, e bytes of a number in it,
 number that a matrix product takes (2 under autocast).
 """
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -68,6 +69,9 @@ class Op:
     output_shape: tuple[int, ...]
     repeat: int = 1
     param_sizes: tuple[int, ...] = ()  # numbers in each parameter tensor
+    n_experts: int = 1  # copies of the parameters that tokens are sent to
+    experts_per_token: int = 1  # how many of them one token meets
+    window: int = 0  # tokens that a query sees; 0: all before it
     forward_flops: int = 0  # of matrix products, attention counted in full
     recompute_flops: int = 0  # forward once more, where checkpointing repeats it
     backward_flops: int = 0  # as executed: 2 × forward, but for first layers and flash attention
@@ -88,25 +92,30 @@ class Op:
     def n_param_tensors(self) -> int:
         return len(self.param_sizes)
 
+    @property
+    def active_params(self) -> int:
+        """Parameters that one token meets: of the experts, those it is sent to."""
+        return self.n_params * self.experts_per_token // self.n_experts
+
 
 def expand(ops: Sequence[Op]) -> tuple[Op, ...]:
-    """The table with a row for each layer: `blocks.{i}.…` becomes `blocks.0.…`, `blocks.1.…`."""
+    """The table with a row for each layer: `blocks.{i}.…` becomes `blocks.0.…`, `blocks.1.…`.
+
+    Layers of several kinds are counted kind by kind: `blocks.full.{i}.…`, `blocks.sliding.{i}.…`.
+    """
     rows: list[Op] = []
-    group: list[Op] = []
-    for op in (*ops, None):
-        if op is not None and _repeats(op):
-            group.append(op)
-            continue
-        if group:
-            rows += _layers(group, before=next(r.id for r in reversed(rows) if r.kind in _STREAM))
-            group = []
-        if op is not None:
-            rows.append(op)
+    for layer, group in itertools.groupby(ops, _layer_path):
+        if layer:
+            before = next(r.id for r in reversed(rows) if r.kind in _STREAM)
+            rows += _layers(list(group), before)
+        else:
+            rows += group
     return tuple(rows)
 
 
-def _repeats(op: Op) -> bool:
-    return "{i}" in op.id
+def _layer_path(op: Op) -> str:
+    """`blocks` of `blocks.{i}.mlp.up`; empty where a row stands once."""
+    return op.id.partition(".{i}")[0] if "{i}" in op.id else ""
 
 
 _STREAM = ("embedding", "add", "dropout")  # kinds whose output may be the residual stream
@@ -116,13 +125,10 @@ def _layers(group: list[Op], before: str) -> Iterator[Op]:
     for i in range(group[0].repeat):
         for op in group:
             inputs = tuple(
-                before if name == STREAM_BEFORE and i == 0 else name.format(i=i, before=i - 1)
+                before if "{before}" in name and i == 0 else name.format(i=i, before=i - 1)
                 for name in op.inputs
             )
             yield replace(op, id=op.id.format(i=i), inputs=inputs, repeat=1)
-
-
-STREAM_BEFORE = "blocks.{before}.mlp.add"  # the stream as the layer before left it
 
 
 def model_flops(ops: Sequence[Op]) -> int:
@@ -265,17 +271,19 @@ def linear(
     because: str = "",  # why the output is kept, if it is
     gathers: tuple[int, ...] = (),  # moves that put the output's gradient together
     cache_bytes: int = 0,
+    experts: tuple[int, int] = (1, 1),  # matrices, and how many of them a token is sent to
 ) -> Op:
     """x W + b. Backward: dx = g Wᵀ, dW = xᵀ g, db = sum of g.
 
     Under autocast it works on narrow copies; those of weights are made once a step. The copies'
     gradients come narrow and are widened one by one.
     """
-    m, e, a = run.tokens, run.wide, run.narrow
+    n_experts, per_token = experts
+    m, e, a = run.tokens * per_token, run.wide, run.narrow
     copied = run.casts and wide
     x = m * d_in * (e if wide else a)
     x_copy, y = m * d_in * a, m * d_out * a
-    n_weight, n_bias = d_in * d_out, d_out if bias else 0
+    n_weight, n_bias = n_experts * d_in * d_out, n_experts * d_out if bias else 0
     weight_copy, bias_copy = (n_weight * a, n_bias * a) if run.casts else (0, 0)
 
     ends_now = copied and ends and trains_input
@@ -299,13 +307,16 @@ def linear(
         backward += joined(x)
     if run.casts:
         backward += (n_weight * e, -n_weight * a, n_bias * e, -n_bias * a)
-    flops = 2 * m * n_weight
+    flops = 2 * m * d_in * d_out
+    own = () if shares_weight else (n_weight,)
     return run.op(
         id=id,
-        kind="linear",
+        kind="linear" if n_experts == 1 else "experts",
         inputs=(source,),
-        output_shape=_output_shape(run, d_out),
-        param_sizes=() if shares_weight else (n_weight, n_bias) if bias else (n_weight,),
+        output_shape=_output_shape(run, d_out * per_token),
+        param_sizes=(*own, n_bias) if bias else own,
+        n_experts=n_experts,
+        experts_per_token=per_token,
         forward=forward,
         lost=lost,
         backward=backward,
@@ -320,7 +331,14 @@ def linear(
 
 
 def elementwise(
-    run: Run, id: str, kind: str, source: str, width: int, *, keeps_input: bool, because: str
+    run: Run,
+    id: str,
+    kind: str,
+    source: str,
+    width: int,
+    *,
+    keeps_input: bool,
+    because: str,
 ) -> Op:
     """An activation function, which keeps its input, or its output where that tells the slope."""
     n = run.tokens * width * run.narrow

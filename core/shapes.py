@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from core.architecture import Attention, Layer, Mlp, ModelShape
 from core.specs import TrainSpec
 
 NORMS = ("layernorm", "rmsnorm")
@@ -107,6 +108,33 @@ class TransformerShape:
     def d_kv(self) -> int:
         """Width of all keys, or all values, of a token."""
         return self.n_kv_head * self.d_head
+
+    @property
+    def model(self) -> ModelShape:
+        """The same, as one kind of layer."""
+        layer = Layer(
+            mixer=Attention(
+                n_head=self.n_head,
+                n_kv_head=self.n_kv_head,
+                d_head=self.d_head,
+                qkv_bias=self.bias,
+                out_bias=self.bias,
+            ),
+            mlp=Mlp(d_ff=self.d_ff, gated=self.mlp == "swiglu", bias=self.bias),
+        )
+        return ModelShape(
+            vocab_size=self.vocab_size,
+            d_model=self.d_model,
+            layers=((self.n_layer, layer),),
+            max_seq_len=self.max_seq_len,
+            norm=self.norm,
+            norm_bias=self.norm == "layernorm" and self.bias,
+            positions=self.positions,
+            tied=self.tied,
+            attention=self.attention,
+            dropout=self.dropout,
+            rope_base=self.rope_base,
+        )
 
     @property
     def n_params(self) -> int:
