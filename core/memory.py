@@ -372,27 +372,33 @@ def walk(
     `adds_to`: bytes of a number where gradients are added to those of the micro-batches before,
     and go then; 0 where they are the first. `scaled_loss`: bytes of a second loss, if there is one.
     """
-    rows = expand(ops)
     live = start_bytes
-
-    def moment(phase: str, op: Op, moves: Sequence[int]) -> Moment:
-        nonlocal live
+    in_forward = True
+    for phase, op, moves in in_order(ops):
+        if in_forward and phase in ("recompute", "backward"):
+            in_forward = False
+            live += scaled_loss
+        if phase == "backward":
+            moves = (*moves, -op.n_params * adds_to)
         highest = live
         for move in moves:
             live += move
             highest = max(highest, live)
-        return Moment(phase=phase, op=op.id, highest_bytes=highest, after_bytes=live)
+        yield Moment(phase=phase, op=op.id, highest_bytes=highest, after_bytes=live)
 
+
+def in_order(ops: Sequence[Op]) -> Iterator[tuple[str, Op, tuple[int, ...]]]:
+    """Every op as it runs in a step, layer by layer: its phase, its row, its moves."""
+    rows = expand(ops)
     for op in rows:
-        yield moment("loss" if op.kind == "loss" else "forward", op, op.forward_moves)
-    live += scaled_loss
+        yield "loss" if op.kind == "loss" else "forward", op, op.forward_moves
     again = _layers_to_recompute(rows)
     for op in reversed(rows):
         # The first op that needs something of its block has the whole block computed again.
         if op.kind != "add" and (block := again.pop(_layer(op), None)):
             for row in block:
-                yield moment("recompute", row, row.recompute_moves)
-        yield moment("backward", op, (*op.backward_moves, -op.n_params * adds_to))
+                yield "recompute", row, row.recompute_moves
+        yield "backward", op, op.backward_moves
 
 
 def _layer(op: Op) -> str:

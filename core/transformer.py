@@ -63,7 +63,14 @@ def model_ops(shape: ModelShape, workload: Workload) -> tuple[Op, ...]:
         linear(run, "head", last, d, v, bias=shape.head_bias, shares_weight=shape.tied, wide=True)
     )
     rows += [
-        Op(id=name, kind="other", inputs=(), output_shape=(n,), param_sizes=(n,))
+        Op(
+            id=name,
+            kind="other",
+            inputs=(),
+            output_shape=(n,),
+            param_sizes=(n,),
+            backward_moves=(n * run.wide,) * run.trains,
+        )
         for name, n in shape.others
     ]
     if run.trains:
