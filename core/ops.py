@@ -165,6 +165,7 @@ class Run:
     narrow: int  # a
     casts: bool  # autocast copies weights and wide inputs
     trains: bool
+    decodes: bool
     checkpointing: bool
     in_block: bool = False
     repeat: int = 1
@@ -190,6 +191,7 @@ class Run:
             narrow=cast.n_bytes if cast else wide,
             casts=cast is not None and cast != workload.dtype,
             trains=isinstance(workload, Train),
+            decodes=isinstance(workload, Decode),
             checkpointing=isinstance(workload, Train) and workload.checkpointing,
         )
 
@@ -271,6 +273,7 @@ def linear(
     because: str = "",  # why the output is kept, if it is
     gathers: tuple[int, ...] = (),  # moves that put the output's gradient together
     cache_bytes: int = 0,
+    window: int = 0,
     experts: tuple[int, int] = (1, 1),  # matrices, and how many of them a token is sent to
 ) -> Op:
     """x W + b. Backward: dx = g Wᵀ, dW = xᵀ g, db = sum of g.
@@ -327,6 +330,7 @@ def linear(
         read_bytes=x + (n_weight + n_bias) * e,
         written_bytes=y,
         cache_bytes=cache_bytes,
+        window=window,
     )
 
 

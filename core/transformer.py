@@ -408,6 +408,7 @@ def _attention(at: _At, mixer: Attention) -> Iterator[Op]:
         because=attention if flash and plain else "this norm's gradient" * mixer.qk_norm,
         gathers=(q + 2 * kv, -q, -kv, -kv) if plain else (),
         cache_bytes=0 if rope else cache,
+        window=mixer.window,
     )
     before = f"{path}.qkv"
     if mixer.qk_norm:
@@ -644,6 +645,7 @@ def _rope(run: Run, mixer: Attention, path: str, source: str, because: str, cach
         read_bytes=whole,
         written_bytes=whole,
         cache_bytes=cache,
+        window=mixer.window,
     )
 
 
@@ -679,7 +681,7 @@ def _flash(run: Run, path: str, source: str, widths: _Widths, mixer: Attention |
 
 def _one_by_one(run: Run, mixer: Attention | Latent) -> bool:
     """Whether compressed keys and values are multiplied as they are cached, as in decoding."""
-    return isinstance(mixer, Latent) and not run.trains and run.seq_len == 1
+    return isinstance(mixer, Latent) and run.decodes
 
 
 def _read_width(run: Run, widths: _Widths, mixer: Attention | Latent) -> int:
