@@ -23,9 +23,8 @@ class Attention:
     out_bias: bool = False
     qk_norm: bool = False  # RMSNorm over the channels of a query head, and of a key head
     sinks: bool = False  # a learned score for each head that takes attention and gives nothing
-    shares_cache: bool = (
-        False  # reads the keys and values of a layer before it, has none of its own
-    )
+    gate: bool = False  # the result is weighed by a gate of its own, as wide as the queries
+    shares_cache: bool = False  # reads those of a layer before it, has none of its own
 
     @property
     def kind(self) -> str:

@@ -395,6 +395,19 @@ def _attention(at: _At, mixer: Attention) -> Iterator[Op]:
     parallel = at.layer.n_norms == 1  # the MLP reads the same norm's output
     plain = not (rope or mixer.qk_norm)  # queries, keys and values are parts of qkv's output
 
+    if mixer.gate:
+        yield linear(
+            run,
+            f"{path}.gate",
+            f"{path}.norm",
+            d,
+            mixer.d_q,
+            bias=mixer.qkv_bias,
+            wide=True,
+            ends=False,
+            joins=True,
+            because="gradients of both factors",
+        )
     yield linear(
         run,
         f"{path}.qkv",
@@ -405,6 +418,7 @@ def _attention(at: _At, mixer: Attention) -> Iterator[Op]:
         wide=True,
         ends=not parallel,
         joins=parallel,
+        keeps_input=not mixer.gate,
         because=attention if flash and plain else "this norm's gradient" * mixer.qk_norm,
         gathers=(q + 2 * kv, -q, -kv, -kv) if plain else (),
         cache_bytes=0 if rope else cache,
@@ -432,8 +446,35 @@ def _attention(at: _At, mixer: Attention) -> Iterator[Op]:
     else:
         yield from _explicit(run, shape, path, before, widths, mixer, copied=rope)
         before = f"{path}.mix"
+    if mixer.gate:
+        yield _weighed(run, f"{path}.weighed", (before, f"{path}.gate"), q, mixer.d_q, flash)
+        before = f"{path}.weighed"
     yield from _projection(
-        at, path, "out", before, mixer.d_q, bias=mixer.out_bias, keeps_input=not flash
+        at,
+        path,
+        "out",
+        before,
+        mixer.d_q,
+        bias=mixer.out_bias,
+        keeps_input=mixer.gate or not flash,
+    )
+
+
+def _weighed(run: Run, id: str, inputs: tuple[str, ...], n: int, width: int, flash: bool) -> Op:
+    """Attention's result times a sigmoid of its gate. Flash attention keeps its result itself."""
+    own = n * (not flash)
+    return run.op(
+        id=id,
+        kind="product",
+        inputs=inputs,
+        output_shape=(run.batch_size, run.seq_len, width),
+        forward=(n,),
+        lost=(n, n),
+        backward=(n, n, -n, -n, -own),
+        saved=n,
+        because="gradient of out's weight",
+        read_bytes=2 * n,
+        written_bytes=n,
     )
 
 

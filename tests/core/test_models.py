@@ -65,7 +65,10 @@ MODELS = {
             mlp=Experts(n=8, top_k=2, d_ff=48, bias=True, router_bias=True),
         )),
     ),
-    "hybrid": model((3, Layer(mixer=STATE, mlp=EXPERTS)), (1, Layer(mixer=attention(), mlp=MLP))),
+    "hybrid": model(
+        (3, Layer(mixer=STATE, mlp=EXPERTS)), (1, Layer(mixer=attention(gate=True), mlp=MLP))
+    ),
+    "gated": model((2, Layer(mixer=attention(gate=True, qk_norm=True), mlp=EXPERTS))),
 }  # fmt: skip
 STEPS = [
     Train(batch_size=2, seq_len=24, dtype=dtype, autocast=autocast, checkpointing=again)
