@@ -277,7 +277,7 @@ def _model() -> str:
     labels are long and change.
     """
     default: str = CONTROLS["model"].default
-    moved = _follow("model", "model_choice", default)
+    moved = follow("model", "model_choice", default)
     chosen = st.session_state["model_choice"]
     if moved and "tokens" in st.session_state and "tokens" not in st.query_params:
         st.session_state["tokens"] = default_tokens(chosen)
@@ -292,7 +292,7 @@ def _model() -> str:
         help=CONTROLS["model"].help,
         on_change=_model_changed,
     )
-    _tell("model", "model_choice", model, default)
+    tell("model", "model_choice", model, default)
     return model
 
 
@@ -352,7 +352,7 @@ def prompt(chosen: Panel, shape: TransformerShape) -> Asked | None:
     said.
     """
     examples = EXAMPLES[_kind(chosen.model)]
-    _follow("prompt", "prompt_text", examples[0])
+    follow("prompt", "prompt_text", examples[0])
     text = st.text_area(
         CONTROLS["prompt"].label,
         key="prompt_text",
@@ -360,7 +360,7 @@ def prompt(chosen: Panel, shape: TransformerShape) -> Asked | None:
         help=CONTROLS["prompt"].help,
     )
     fits_a_link = len(urllib.parse.quote(text)) <= LINK_BYTES
-    _tell("prompt", "prompt_text", text if fits_a_link else examples[0], examples[0])
+    tell("prompt", "prompt_text", text if fits_a_link else examples[0], examples[0])
     with st.container(horizontal=True, gap="small", key="examples"):
         for i, example in enumerate(examples):
             st.button(
@@ -482,7 +482,7 @@ def more_tokens(spec: GenerateSpec) -> int | None:
 # -- widgets that are not bound -------------------------------------------------------------------
 
 
-def _follow(parameter: str, key: str, default: str) -> bool:
+def follow(parameter: str, key: str, default: str) -> bool:
     """Before a widget is drawn: take what the URL says, if that is new; whether it was."""
     said = st.query_params.get(parameter)
     new = key not in st.session_state or st.session_state.get(f"{key}_said") != said
@@ -492,7 +492,7 @@ def _follow(parameter: str, key: str, default: str) -> bool:
     return new
 
 
-def _tell(parameter: str, key: str, value: str, default: str) -> None:
+def tell(parameter: str, key: str, value: str, default: str) -> None:
     """After it is drawn: say its value in the URL, unless it is the default."""
     if value != default:
         st.query_params[parameter] = value

@@ -11,7 +11,13 @@ from core.memory import Prediction
 from core.quantities import QUANTITIES, Quantity
 
 MADE = "How this number is made"
-_UNITS = {"B": "bytes", "s": "seconds", "tokens/s": "tokens a second", "1": "a plain number"}
+_UNITS = {
+    "B": "bytes",
+    "s": "seconds",
+    "tokens/s": "tokens a second",
+    "1": "a plain number",
+    "params": "parameters",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +53,21 @@ def comparisons(
                     working(item, origin, repeats)
         if also is not None:
             also()
+
+
+def forecasts(
+    items: Sequence[Prediction], *, why: str, origin: str = "Predicted from the settings"
+) -> None:
+    """A row of numbers that were not measured, `why` said under each; each opens its working."""
+    with st.grid(min_column_width=165, gap="small"):
+        for prediction in items:
+            quantity = QUANTITIES[prediction.quantity]
+            with st.container(border=True, key=f"claim-{quantity.id}"):
+                st.markdown(f"{quantity.label}  \n**{readable(prediction)}**")
+                st.caption(f"predicted · {why}")
+                with st.popover(MADE, type="tertiary"):
+                    item = Comparison(prediction=prediction, measured=None)
+                    working(item, origin, "")
 
 
 def readable(prediction: Prediction) -> str:

@@ -12,7 +12,7 @@ if str(ROOT) not in sys.path:
 
 import streamlit as st  # noqa: E402  after the root is importable
 
-from components import asking, both, runs, settings  # noqa: E402
+from components import asking, both, pacing, runs, settings, sizing  # noqa: E402
 
 PAGES = ROOT / "pages"
 
@@ -34,6 +34,8 @@ def main() -> None:
             st.Page(PAGES / "home.py", title="Both ways", default=True),
             training,
             st.Page(PAGES / "inference.py", title="Inference", url_path="inference"),
+            st.Page(PAGES / "memory.py", title="Memory", url_path="memory"),
+            st.Page(PAGES / "latency.py", title="Latency", url_path="latency"),
         ]
     )
     of_training = {*settings.CONTROLS, runs.RUN, "text"}
@@ -43,6 +45,8 @@ def main() -> None:
     rules = {
         "": (both.CONTROLS,),
         "inference": (asking.CONTROLS, asking.contradictions),
+        "memory": (sizing.CONTROLS, sizing.contradictions),
+        "latency": (pacing.CONTROLS, sizing.contradictions),
     }.get(page.url_path, (settings.CONTROLS,))
     link = _link()
     settings.drop_bad_parameters(*rules)

@@ -73,6 +73,14 @@ def bytes_text(value: float) -> str:
     return f"{value / 1e12:.4g} TB"
 
 
+def both_units(value: float) -> str:
+    """Decimal and binary beside each other: `80 GB (74.51 GiB)`."""
+    for unit, size in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if abs(value) >= size:
+            return f"{bytes_text(value)} ({value / size:.4g} {unit})"
+    return bytes_text(value)
+
+
 def exact_bytes(value: float) -> str:
     """Every digit: 1234567 -> `1,234,567 B`."""
     return f"{value:,.0f} B"
@@ -115,7 +123,13 @@ def times_text(ratio: float) -> str:
 
 def value_text(value: float, unit: str) -> str:
     """A number of the catalogue in the unit that it is read in."""
-    texts = {"B": bytes_text, "s": seconds_text, "tokens/s": rate_text, "1": small_text}
+    texts = {
+        "B": bytes_text,
+        "s": seconds_text,
+        "tokens/s": rate_text,
+        "1": small_text,
+        "params": count,
+    }
     return texts[unit](value)
 
 

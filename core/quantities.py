@@ -240,5 +240,54 @@ QUANTITIES = {
             source="definition of inference: no gradient is computed and nothing is written back",
             tolerance=0.0,
         ),
+        Quantity(
+            id="params",
+            label="Parameters",
+            unit="params",
+            formula=r"\sum_{\text{ops}} r \times p",
+            counts="every number that training would change, embeddings included",
+            ignores="buffers: masks, rotary tables, biases of routers that are not trained by "
+            "gradients",
+            measured_how="elements of all parameters of the model in memory",
+            source="the op table: sizes of each row's tensors, times how often the layer stands",
+            tolerance=0.0,
+        ),
+        Quantity(
+            id="model_step_peak_bytes",
+            label="A training step",
+            unit="B",
+            formula=r"P\,(w + g_0 + s) + \max_t \; \text{live}(t)",
+            counts="weights, master copy, moments, and the highest moment of activations, logits, "
+            "gradients and temporaries",
+            ignores="the program's own context, fragmentation, buffers of communication; fused "
+            "kernels that save less, and frameworks that save more",
+            measured_how="the ledger, where the model fits this machine",
+            source="the op table walked through the step, layer by layer",
+            tolerance=0.01,
+        ),
+        Quantity(
+            id="model_answer_peak_bytes",
+            label="Answering",
+            unit="B",
+            formula=r"W + C + t",
+            counts="weights in their format, keys and values of all sequences at full length, and "
+            "what the reading of one more prompt holds for a moment",
+            ignores="the program's own context, fragmentation, what an engine sets aside",
+            measured_how="the ledger, where the model fits this machine",
+            source="the op table, the format's blocks, and the layers' caches",
+            tolerance=0.01,
+        ),
+        Quantity(
+            id="model_cache_bytes",
+            label="KV cache",
+            unit="B",
+            formula=r"B \sum_{\text{layers}} \min(S, w) \times n \times e",
+            counts="keys and values of every sequence and layer; of a window no more than it "
+            "holds, of compressed ones the compressed, of a state the state",
+            ignores="blocks in which an engine hands memory out",
+            measured_how="bytes of the distinct storages behind the cache",
+            source="definition, by kind of layer",
+            tolerance=0.0,
+        ),
     )
 }

@@ -29,7 +29,9 @@ WIDGETS = {
     "selectbox", "multiselect", "radio", "text_input", "text_area", "color_picker", "date_input",
 }  # fmt: skip
 
-SETTINGS = ("components/settings.py", "components/asking.py")  # where widgets may be made
+SETTINGS = tuple(  # where widgets may be made
+    f"components/{name}.py" for name in ("settings", "asking", "sizing", "pacing")
+)
 
 Rule = Callable[[str, str], list[str]]
 
