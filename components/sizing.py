@@ -19,8 +19,8 @@ from core import model_store
 from core.architecture import ModelShape
 from core.cache import FORMATS as CACHE_FORMATS
 from core.catalog import Device, Model, devices, find_device, find_model, models
-from core.catalog import count as params_of
 from core.configs import Imported, Unreadable, read_config
+from core.counts import counts
 from core.footprints import Serving, Shapes, Training
 from core.headers import read_header
 from core.ladder import shape_of_size
@@ -201,13 +201,13 @@ def chosen_model(slug: str, size: str) -> Chosen:
     """Raises: LookupError naming near ones, or that it is no longer kept."""
     if slug == SIZED:
         shape = _of_size(SIZES[size])
-        n, active = params_of(shape)
+        n, active = _counted(shape)
         return Chosen(
             slug=slug, name=f"A model of {size}", shape=shape, n_params=n, n_active=active
         )
     if slug.startswith("own-"):
         own = model_store.kept(slug, models_folder())
-        n, active = params_of(own.shape)
+        n, active = _counted(own.shape)
         return Chosen(
             slug=slug,
             name=own.name,
@@ -217,7 +217,7 @@ def chosen_model(slug: str, size: str) -> Chosen:
             imported=own,
         )
     model = find_model(slug)
-    n, active = params_of(model.shape)
+    n, active = _counted(model.shape)
     return Chosen(
         slug=model.slug,
         name=model.name,
@@ -226,6 +226,11 @@ def chosen_model(slug: str, size: str) -> Chosen:
         n_active=active,
         model=model,
     )
+
+
+def _counted(shape: ModelShape) -> tuple[int, int]:
+    found = counts(shape)
+    return found.total, found.active
 
 
 @functools.cache
@@ -360,7 +365,7 @@ def _own_model() -> None:
         except Unreadable as why:
             st.error(sentence(str(why)))
             return
-        n, _ = params_of(read.shape)
+        n, _ = _counted(read.shape)
         st.markdown(f"**{plain(read.name)}**: {count(n)} parameters.")
         for word, notes in (("Not understood", read.unknown), ("Assumed", read.assumed)):
             if notes:
@@ -436,6 +441,6 @@ def everything() -> Everything:
     return Everything(
         ladder=sizes,
         catalogue=catalogue,
-        n_params=tuple(params_of(m.shape)[0] for m in catalogue),
+        n_params=tuple(counts(m.shape).total for m in catalogue),
         shapes=Shapes([*(ladder[n].model for n in sizes), *(m.shape for m in catalogue)]),
     )

@@ -9,6 +9,8 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
+from core.sizes import Bytes
+
 _GGML = "ggml, src/ggml-common.h and ggml.h; package gguf, GGML_QUANT_SIZES"
 
 
@@ -273,3 +275,8 @@ SCALED = {
 }
 
 FORMATS: dict[str, Storage] = {**SCALED, **GGML}  # by name; of one name, the same bits a weight
+
+
+def stored_bytes(*parts: tuple[float, float]) -> Bytes:
+    """Of (numbers, bits of each) that are stored side by side."""
+    return Bytes(sum(n * bits / 8 for n, bits in parts))

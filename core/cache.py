@@ -109,3 +109,15 @@ def tokens_that_fit(
         fits = cache_bytes(shape, middle, bytes_per_number, batch_size=batch_size) <= room
         low, high = (middle, high) if fits else (low, middle)
     return low
+
+
+def of_tokens(per_token: Bytes, n_tokens: float, *, batch_size: int = 1) -> Bytes:
+    """Of sequences of a model that is known by what one token leaves."""
+    return per_token * (n_tokens * batch_size)
+
+
+def tokens_in_pool(pool: Bytes, per_token: Bytes, *, block: int = 1) -> int:
+    """Tokens that a pool holds, whole blocks of them."""
+    ratio = pool / per_token
+    assert isinstance(ratio, float)
+    return int(ratio // block) * block

@@ -89,24 +89,6 @@ def find_device(text: str) -> Device:
     return _find(text, devices(), "device")
 
 
-def params(model: Model) -> int:
-    """Parameters by the op table, every one."""
-    return count(model.shape)[0]
-
-
-@functools.lru_cache(maxsize=512)
-def count(shape: ModelShape) -> tuple[int, int]:
-    """All parameters by the op table, and those that one token meets."""
-    from core.ops import Train
-    from core.transformer import model_ops
-
-    ops = model_ops(shape, Train(batch_size=1, seq_len=1))
-    return (
-        sum(op.repeat * op.n_params for op in ops),
-        sum(op.repeat * op.active_params for op in ops),
-    )
-
-
 def key(text: str) -> str:
     """What names are compared by: small letters and digits."""
     return re.sub(r"[^a-z0-9]", "", text.lower())

@@ -1,0 +1,4 @@
+"""Adapters of times, rates, costs and hardware."""
+
+ADAPTERS: dict = {}
+RELATIONS: dict = {}
