@@ -143,7 +143,7 @@ class _Row:
             if default is None:
                 raise ValueError(f"{self._at(column)} is empty; give a whole number")
             return default
-        return value
+        return int(value)
 
     def maybe(self, column: str, read: Callable[[str], float]) -> float | int | None:
         text = self.text(column)
