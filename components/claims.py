@@ -1,10 +1,12 @@
 """The repeated unit of every page: predicted | measured | error, and how the number is made."""
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import streamlit as st
 
+from components import folded
 from components.theme import error_text, exact_text, value_text
 from core.compare import Comparison
 from core.memory import Prediction
@@ -65,9 +67,10 @@ def forecasts(
             with st.container(border=True, key=f"claim-{quantity.id}"):
                 st.markdown(f"{quantity.label}  \n**{readable(prediction)}**")
                 st.caption(f"predicted · {why}")
-                with st.popover(MADE, type="tertiary"):
-                    item = Comparison(prediction=prediction, measured=None)
-                    working(item, origin, "")
+                item = Comparison(prediction=prediction, measured=None)
+                folded.popover(
+                    MADE, f"made-{quantity.id}", functools.partial(working, item, origin, "")
+                )
 
 
 def readable(prediction: Prediction) -> str:

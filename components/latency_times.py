@@ -3,21 +3,22 @@
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import streamlit as st
 
-from components import sizing
+from components import measure_here, sizing
 from components.pacing import Paced
 from components.theme import MINUS, seconds_text
-from core import device_times, forecast, sweeps
+from core import device_times, forecast
 from core.architecture import ModelShape
 from core.catalog import Device
-from core.device_rates import WITHIN, calibrated, machine_rates
+from core.device_rates import ENGINE_FORMATS, WITHIN, calibrated
 from core.device_times import Times, trains_in
 from core.footprints import Serving, Training
 from core.forecast import Outlook
+from core.ladder import shape_of_size
 from core.latency import Calibration, fingerprint
+from core.local_times import step_time, trip_time
 from core.specimens import runs_folder
 from core.sweeps import Row
 
@@ -41,6 +42,7 @@ class Look:
     training: Training
     serving: Serving
     prompt: int
+    measured: tuple[Row, ...]  # times on this machine, beside what is predicted of them
     works: dict[str, Outlook]
 
     @property
@@ -73,13 +75,14 @@ def look(paced: Paced) -> Look:
         training=sized.training,
         serving=sized.serving,
         prompt=paced.prompt,
+        measured=measured_rows(),
         works={},
     )
     return replace(bare, works={work: _outlook(bare, work, bare.serving) for work in WORKS})
 
 
 def _outlook(look: Look, work: str, serving: Serving) -> Outlook:
-    within = WITHIN if look.device else worst_error(work)
+    within = WITHIN if look.device else worst_error(look, work)
     return forecast.outlook(
         look.shape,
         work,
@@ -99,6 +102,14 @@ def calibration_of(look: Look, work: str) -> Calibration | None:
     return calibrated(runs_folder(), what, THREADS)
 
 
+BATCHES = tuple(2**i for i in range(11))
+
+
+def by_batch(look: Look) -> dict[int, Outlook]:
+    """Each token, by how many sequences are answered at once."""
+    return {batch: look.of("decode", replace(look.serving, batch_size=batch)) for batch in BATCHES}
+
+
 # -- many models at once --------------------------------------------------------------------------
 
 
@@ -113,7 +124,7 @@ class Line:
 
 
 def line(look: Look, work: str) -> Line:
-    """The ladder and the catalogue under the page's settings, by what the device does in a second."""
+    """The ladder and the catalogue under the page's settings, by the device's rates."""
     all_models = sizing.everything()
     costs = forecast.costs_of(all_models.shapes, work, look.training, look.serving, look.prompt)
     using = look.works[work].using
@@ -129,32 +140,118 @@ def line(look: Look, work: str) -> Line:
     )
 
 
+Local = tuple[list[int], list[float], tuple[list[float], list[float]]]
+
+
+def local_line(look: Look, work: str) -> Local | None:
+    """Sizes, seconds and their band on this machine, op by op; None where it is not calibrated for
+    it, or of a device of the catalogue.
+    """
+    found = calibration_of(look, work) if look.device is None else None
+    if found is None:
+        return None
+    timed = [
+        (shape_of_size(n).n_params, _local_seconds(look, work, n, found)) for n in sizing.LADDER
+    ]
+    known = [(n, s) for n, s in timed if s is not None]
+    if not known:
+        return None
+    off = worst_error(look, work)
+    seconds = [s for _, s in known]
+    band = [s / (1 + off) for s in seconds], [s / (1 - off) for s in seconds]
+    return [n for n, _ in known], seconds, band
+
+
+def _local_seconds(look: Look, work: str, n_params: int, found: Calibration) -> float | None:
+    when = found.measured_unix_s
+    if work == "train":
+        steps = found.steps.get(trains_in(look.training.recipe))
+        return _step(n_params, look.training, steps.measured_unix_s if steps else when)
+    if look.serving.weight_format not in ENGINE_FORMATS:
+        return None
+    tokens = look.prompt if work == "prefill" else look.serving.context
+    return _trip(n_params, work, look.serving.weight_format, look.serving.batch_size, tokens, when)
+
+
+@functools.lru_cache(maxsize=8192)
+def _step(n_params: int, how: Training, when: float) -> float | None:
+    """`when`: the calibration's own time, so that a new one is not answered by the old."""
+    found = calibrated(runs_folder(), trains_in(how.recipe), THREADS)
+    told = step_time(shape_of_size(n_params), how, found) if found else None
+    return told.seconds if told else None
+
+
+@functools.lru_cache(maxsize=8192)
+def _trip(
+    n_params: int, work: str, weight_format: str, batch_size: int, tokens: int, when: float
+) -> float | None:
+    found = calibrated(runs_folder(), weight_format, THREADS)
+    if found is None:
+        return None
+    return trip_time(shape_of_size(n_params), work, batch_size, tokens, found).seconds
+
+
 # -- what was measured here -----------------------------------------------------------------------
-
-
-@st.cache_resource(ttl=20, max_entries=4, show_spinner=False)
-def _rows(runs: str) -> tuple[Row, ...]:
-    place = Path(runs)
-    return tuple(
-        row for row in sweeps.rows(sweeps.points(place), place) if row.quantity.endswith("_s")
-    )
 
 
 def measured_rows() -> tuple[Row, ...]:
     """Times that were measured on this machine, beside what is predicted of them."""
-    here = fingerprint()
-    return tuple(row for row in _rows(str(runs_folder())) if row.machine == here)
+    known, here = measure_here.known(), _here()
+    return tuple(r for r in known if r.quantity.endswith("_s") and r.machine == here)
 
 
-def worst_error(work: str) -> float:
+@functools.cache
+def _here() -> str:
+    return fingerprint()
+
+
+def exact_measurement(look: Look, work: str) -> float | None:
+    """Seconds of the very same model under the very same settings, if they were measured here."""
+    if look.device is not None:
+        return None
+    computes = trains_in(look.training.recipe)
+    how, batch, tokens = {
+        "train": (computes, look.training.batch_size, look.training.seq_len),
+        "prefill": (look.serving.weight_format, look.serving.batch_size, look.prompt),
+        "decode": (look.serving.weight_format, look.serving.batch_size, look.serving.context),
+    }[work]
+    same = [
+        r.measured
+        for r in look.measured
+        if (r.work, r.format, r.batch_size, r.seq_len) == (work, how, batch, tokens)
+        and (r.n_params, r.n_layer, r.d_model) == _size(look)
+    ]
+    return same[-1] if same else None
+
+
+def _size(look: Look) -> tuple[int, int, int]:
+    return look.n_params, look.shape.n_layer, look.shape.d_model
+
+
+def worst_error(look: Look, work: str) -> float:
     """How far predictions of a kind of work were off here, at most; until then, as promised."""
-    off = [abs(r.error) for r in measured_rows() if r.work == work and r.error is not None]
+    off = [abs(r.error) for r in look.measured if r.work == work and r.error is not None]
     return min(max(off), 0.9) if off else WITHIN
 
 
-@functools.lru_cache(maxsize=64)
-def rates_here(found: Calibration) -> device_times.Rates:
-    return machine_rates("this machine", found).rates
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Off:
+    """How far predictions were off."""
+
+    n: int
+    mean: float
+    worst: float  # signed
+
+
+def errors(look: Look, work: str, number_format: str) -> Off | None:
+    found = [
+        r.error
+        for r in look.measured
+        if r.work == work and r.format == number_format and r.error is not None
+    ]
+    if not found:
+        return None
+    return Off(n=len(found), mean=sum(map(abs, found)) / len(found), worst=max(found, key=abs))
 
 
 # -- words ----------------------------------------------------------------------------------------
@@ -169,3 +266,9 @@ def span_text(band: tuple[float, float]) -> str:
 
 def percent(share: float) -> str:
     return f"{100 * share:.0f} %".replace("-", MINUS)
+
+
+def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table as text: `st.table` makes a data frame of it, which costs more than the page."""
+    lines = [head, ["---"] * len(head), *rows]
+    st.markdown("\n".join("| " + " | ".join(line) + " |" for line in lines))

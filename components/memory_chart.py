@@ -17,6 +17,8 @@ from components.widgets.logchart import (
 )
 from core.catalog import Device, devices
 from core.footprints import SERVING, TRAINING, Footprints, serving, training
+from core.specs import LADDER_FORMATS
+from core.states import RECIPES
 from core.sweeps import Row
 
 VIEWS = CONTROLS["view"].options
@@ -58,13 +60,26 @@ def figure(sized: Sized, view: str, measured: Sequence[Row]) -> LogChart:
     )
     series: list[Line | Points | Stack] = []
     if view == VIEWS[0]:
-        named = set(WELL_KNOWN) - {sized.chosen.slug}  # whose name stands at the measure
+        named = {
+            slug for slug in WELL_KNOWN if slug != sized.chosen.slug
+        }  # whose name stands at the measure
         peaks = [r for r in measured if r.quantity.endswith("peak_bytes")]
-        for name, colour, symbol, found, works in (
-            ("a training step", "backward", "circle", steps, ("train",)),
-            ("answering", "forward", "square", answers, ("prefill", "decode")),
+        in_bf16 = RECIPES[sized.training.recipe].computes != "fp32" or (
+            RECIPES[sized.training.recipe].autocast
+        )
+        weights = sized.serving.weight_format
+        for name, colour, symbol, found, work, kind in (
+            ("a training step", "backward", "circle", steps, "train", "bf16" * in_bf16 or "fp32"),
+            (
+                "answering",
+                "forward",
+                "square",
+                answers,
+                "prefill",
+                weights if weights in LADDER_FORMATS else "bf16",
+            ),
         ):
-            own = [r for r in peaks if r.work in works]
+            own = [r for r in peaks if r.work == work and r.format == kind]
             series += _totals(name, colour, symbol, found, own, named)
     else:
         trains = view == VIEWS[1]
@@ -138,6 +153,14 @@ def _totals(
         ),
     ]
     if measured:
+        one = measured[0]
+        series.append(
+            Line(
+                name=f"{name} of {one.batch_size} × {one.seq_len} tokens in {one.format}",
+                colour=colour,
+                points=[(r.n_params, r.predicted) for r in measured if r.predicted],
+            )
+        )
         series.append(
             Points(
                 name=f"{name}, measured here",

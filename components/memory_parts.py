@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import streamlit as st
 
-from components import claims, sizing
+from components import claims, folded, sizing
 from components.memory_chart import CATEGORIES, NAMES
 from components.sizing import Sized
 from components.theme import both_units, bytes_text, count, plain, times_text
@@ -322,23 +322,22 @@ def conventions(sized: Sized) -> None:
         f"optimizer {recipe.states:g}. Sources count differently:"
     )
     n = sized.chosen.n_params
-    st.table(
-        {
-            "bytes": [f"{c.bytes_per_param:g}" for c in CONVENTIONS],
-            "of this model": [bytes_text(c.bytes_per_param * n) for c in CONVENTIONS],
-            "counts": [c.counts for c in CONVENTIONS],
-            "leaves out": [c.ignores for c in CONVENTIONS],
-            "used by": [c.used_by for c in CONVENTIONS],
-            "yours": [
-                "yes"
-                if sized.training.recipe in c.recipes and sized.training.optimizer == "adamw"
-                else ""
-                for c in CONVENTIONS
-            ],
-        },
-        hide_index=True,
-        alt="Conventions of bytes for each parameter",
-    )
+    usual = sized.training.optimizer == "adamw"
+    lines = [
+        "| bytes | of this model | counts | leaves out | used by |",
+        "| ---: | ---: | --- | --- | --- |",
+    ]
+    for c in CONVENTIONS:
+        mark = " (yours)" if usual and sized.training.recipe in c.recipes else ""
+        cells = (
+            f"**{c.bytes_per_param:g}**{mark}",
+            bytes_text(c.bytes_per_param * n),
+            c.counts,
+            c.ignores,
+            c.used_by,
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    st.markdown("\n".join(lines))
 
 
 # -- the model ------------------------------------------------------------------------------------
@@ -384,19 +383,22 @@ def model(sized: Sized) -> None:
             if value:
                 facts.append((label, value))
     st.markdown("\n".join(f"- {name}: {plain(value)}" for name, value in facts))
-    with st.expander("Size of its weights in every format", key="formats"):
-        names = weight_formats()
-        sizes = [float(weights_bytes(chosen.shape, name).n) for name in names]
-        st.table(
-            {
-                "format": [_title(name) for name in names],
-                "bytes": [both_units(size) for size in sizes],
-                "bits for each weight": [f"{8 * s / chosen.n_params:.3f}" for s in sizes],
-                "what stays wider": [stays(name) for name in names],
-            },
-            hide_index=True,
-            alt="Size of the weights in each format",
-        )
+    folded.expander("Size of its weights in every format", "formats", lambda: _formats(chosen))
+
+
+def _formats(chosen: sizing.Chosen) -> None:
+    names = weight_formats()
+    sizes = [float(weights_bytes(chosen.shape, name).n) for name in names]
+    st.table(
+        {
+            "format": [_title(name) for name in names],
+            "bytes": [both_units(size) for size in sizes],
+            "bits for each weight": [f"{8 * s / chosen.n_params:.3f}" for s in sizes],
+            "what stays wider": [stays(name) for name in names],
+        },
+        hide_index=True,
+        alt="Size of the weights in each format",
+    )
 
 
 def _title(name: str) -> str:
@@ -429,25 +431,30 @@ def ledger(sized: Sized) -> None:
         f"Together **{bytes_text(total)}** at the end of forward. The most is kept by "
         f"`{top[0]}`: {bytes_text(top[3])}, {100 * top[3] / total:.0f} % of it."
     )
-    with st.expander(f"All {len(rows)} rows", key="ledger"):
-        st.table(
-            {
-                "op": [row[0] for row in rows],
-                "in each layer": [bytes_text(row[1]) for row in rows],
-                "layers": [count(row[2]) for row in rows],
-                "together": [bytes_text(row[3]) for row in rows],
-                "share": [f"{100 * row[3] / total:.1f} %" for row in rows],
-                "because of": [row[4] for row in rows],
-            },
-            hide_index=True,
-            alt="Bytes that each op keeps for backward",
-        )
-        st.download_button(
-            "Take it as CSV",
-            data=lambda: ledger_csv(sized),
-            file_name=f"{sized.chosen.slug}-kept.csv",
-            mime="text/csv",
-        )
+    folded.expander(f"All {len(rows)} rows", "ledger", lambda: _all_kept(sized))
+
+
+def _all_kept(sized: Sized) -> None:
+    rows = kept(sized)
+    total = sum(row[3] for row in rows)
+    st.table(
+        {
+            "op": [row[0] for row in rows],
+            "in each layer": [bytes_text(row[1]) for row in rows],
+            "layers": [count(row[2]) for row in rows],
+            "together": [bytes_text(row[3]) for row in rows],
+            "share": [f"{100 * row[3] / total:.1f} %" for row in rows],
+            "because of": [row[4] for row in rows],
+        },
+        hide_index=True,
+        alt="Bytes that each op keeps for backward",
+    )
+    st.download_button(
+        "Take it as CSV",
+        data=lambda: ledger_csv(sized),
+        file_name=f"{sized.chosen.slug}-kept.csv",
+        mime="text/csv",
+    )
 
 
 def kept(sized: Sized) -> list[tuple[str, int, int, int, str]]:

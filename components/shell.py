@@ -36,6 +36,7 @@ def main() -> None:
             st.Page(PAGES / "inference.py", title="Inference", url_path="inference"),
             st.Page(PAGES / "memory.py", title="Memory", url_path="memory"),
             st.Page(PAGES / "latency.py", title="Latency", url_path="latency"),
+            st.Page(PAGES / "runs.py", title="Runs", url_path="runs"),
         ]
     )
     of_training = {*settings.CONTROLS, runs.RUN, "text"}
@@ -47,6 +48,7 @@ def main() -> None:
         "inference": (asking.CONTROLS, asking.contradictions),
         "memory": (sizing.CONTROLS, sizing.contradictions),
         "latency": (pacing.CONTROLS, sizing.contradictions),
+        "runs": (sizing.RUNS_CONTROLS,),
     }.get(page.url_path, (settings.CONTROLS,))
     link = _link()
     settings.drop_bad_parameters(*rules)

@@ -27,6 +27,7 @@ from core.ladder import shape_of_size
 from core.quantised import weight_formats
 from core.specimens import runs_folder
 from core.states import OPTIMIZERS, RECIPES
+from core.validation import CEILING, FULL, LOWER, NONE
 
 SIZED = "size"  # the model is one of the ladder, with as many parameters as the slider says
 THIS = "this"  # the device is the machine that serves the page
@@ -408,6 +409,40 @@ def use(key: str, value: str) -> None:
 def view() -> str:
     """What the Memory page's chart shows."""
     return settings.widget(CONTROLS["view"])
+
+
+RUNS_CONTROLS = {
+    c.key: c
+    for c in (
+        Control(
+            key="against",
+            label="Checked against",
+            help="Reports: memory, speed and cost that people published. Runs: measured on the "
+            "machine that serves this page.",
+            default="others' reports",
+            widget="choice",
+            options=("others' reports", "runs on this machine"),
+        ),
+        Control(
+            key="class",
+            label="What the prediction is worth",
+            help="A full prediction can be compared; a bound can only be broken.",
+            default=FULL,
+            widget="choice",
+            options=(FULL, LOWER, CEILING, NONE),
+        ),
+    )
+}
+
+
+def checked_against() -> str:
+    """Which measurements the Runs page shows."""
+    return settings.widget(RUNS_CONTROLS["against"])
+
+
+def report_class() -> str:
+    """Which class of reports the Runs page shows."""
+    return settings.widget(RUNS_CONTROLS["class"])
 
 
 # -- all models at once ---------------------------------------------------------------------------
