@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from core.memory import Prediction, walk
 from core.ops import INDEX_BYTES, Decode, Op, Prefill, kv_cache_bytes
+from core.products import product_moves
 from core.shapes import TransformerShape
 from core.specs import GenerateSpec
 from core.transformer import transformer_ops
@@ -148,7 +149,7 @@ def _product(op: Op, sizes: _Sizes) -> Op:
         op,
         output_shape=(*op.output_shape[:-2], m // sizes.n_sequences, n_out),
         forward_flops=2 * m * n_in * n_out,
-        forward_moves=(m * n_out * e, -m * n_in * e),
+        forward_moves=product_moves(sizes.weight_format, m, n_out, n_in),
         read_bytes=m * n_in * e + weight + n_biases * e,
         written_bytes=m * n_out * e,
     )

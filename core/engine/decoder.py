@@ -186,6 +186,7 @@ class Decoder:
                 gate = F.silu(gate)
                 done(gate)
                 h = gate.mul_(h)
+                del gate  # or it would be held until the next layer's
             else:
                 h = F.gelu(h)
             done(h)

@@ -22,16 +22,11 @@ import torch
 import torch.nn.functional as F
 
 from core.formats import KERNELS
+from core.products import CHUNK, FEW_VECTORS, SHARED, block_rows
 from core.units import GROUP, STORED
 
-BLOCK_ROWS = {torch.float32: 480, torch.bfloat16: 160}  # most rows of a block
-LEAST_BLOCK_ROWS = 32  # with fewer, columns are too short to be worth it
-LEAST_NUMBERS = {torch.float32: 1 << 18, torch.bfloat16: 1 << 13}  # of a matrix in blocks
 PACK_ROWS = 16  # the packed int4 product takes multiples of it, and
 PACK_BLOCK = 64  # its layout repeats after so many rows, on every instruction set
-FEW_VECTORS = 8  # int8 writes its numbers out, once, for more vectors than these
-CHUNK = 1 << 19  # numbers written out at a time: 2 MB as fp32, which stay in the cache
-SHARED = STORED["int8"].group_bytes  # after a block's codes of a column
 PAGES = 64 << 20  # bytes asked of the system at a time
 
 
@@ -209,13 +204,11 @@ class Rows(Matrix):
 
 
 def _floats(weight_ND: torch.Tensor, dtype: torch.dtype) -> Matrix:
-    n_rows = len(weight_ND)
+    n_rows, n_columns = weight_ND.shape
+    name = "bf16" if dtype == torch.bfloat16 else "fp32"
+    n_rows_of_block = block_rows(name, n_rows, n_columns)
     weight_ND = weight_ND.to(dtype)
-    most = min(n_rows, BLOCK_ROWS[dtype])
-    n_rows_of_block = next(n for n in range(most, 0, -1) if n_rows % n == 0)
-    if n_rows_of_block < LEAST_BLOCK_ROWS or weight_ND.numel() < LEAST_NUMBERS[dtype]:
-        return Rows(weight_ND)
-    return Columns(weight_ND, n_rows_of_block)
+    return Columns(weight_ND, n_rows_of_block) if n_rows_of_block else Rows(weight_ND)
 
 
 class Bytes(Matrix):
