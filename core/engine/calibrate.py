@@ -1,9 +1,10 @@
 """What this machine does in a second, measured in two: the figures that latency is predicted from.
 
-A small model of the usual shape answers in one weight format, and every op of its trips is timed.
-Its layers are copies of one, each in memory of its own: so many that a trip reads 8, 32 or 128 MB,
-more than the caches hold. The lower quartile is taken of each op by itself, so that a moment given
-to another process spoils one op and not the trip.
+Small models answer in one weight format, one after another, and every op of their trips is timed.
+Their layers are copies of one, each in memory of its own: so many that all together read 1 MB,
+which a cache holds, to 256 MB, which none does; layers of several widths, because a narrow matrix
+is read slower than a wide one. About the median is taken of each op by itself, so that a moment given to
+another process spoils one op and not the trip.
 
 Three traps. Layers that share their weights are read from the cache, several times too fast. A bare
 loop over matrices misses what other ops cost once the weights have pushed them out of the caches.
@@ -12,7 +13,7 @@ And the whole trip's time hides which part would grow with another model.
 
 import copy
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean, median
@@ -22,45 +23,44 @@ import torch
 
 from core.answers import answer_ops, held_bytes
 from core.engine import kernels, sampling
-from core.engine.decoder import Decoder
+from core.engine.decoder import Decoder, Norm
 from core.engine.kernels import Matrix, RawBlocks
 from core.engine.measured_run import MeasuredRun
 from core.engine.measuring import alone
 from core.engine.models import Transformer
 from core.events import Event, Sample, Scalar
-from core.latency import Calibration, Pace, fingerprint, keep
+from core.ladder import head_width, layer_shape
+from core.latency import Calibration, Curve, Pace, fingerprint, keep, op_name, width_of
 from core.machines import host
 from core.ops import Decode, Op, Prefill, expand, kv_cache_bytes
 from core.shapes import TransformerShape
 from core.specs import CalibrationSpec
 from core.units import GROUP
 
-SHAPE = TransformerShape(  # a layer of SmolLM2-135M, with a smaller vocabulary
-    vocab_size=1024,
-    n_layer=1,
-    d_model=576,
-    n_head=9,
-    n_kv_head=3,
-    d_ff=1536,
-    max_seq_len=2048,
-    norm="rmsnorm",
-    mlp="swiglu",
-    positions="rope",
-    bias=False,
-)
+CONTEXT = 640
+USUAL = 512  # the width at which any number of vectors is multiplied
 OTHER = TransformerShape(  # for the kinds of op that the other has not
     vocab_size=256, n_layer=2, d_model=64, n_head=4, n_kv_head=4, d_ff=256, max_seq_len=64
 )
-WORKING_SETS = (8e6, 32e6, 128e6)  # bytes
-WIDTHS = (2, 4, 8, 32, 128, 512)  # vectors multiplied at once
-WIDTH_FLOPS = 4e9  # about the most of one trip of many tokens
+STACKS = (  # bytes that a trip reads of weights, and of layers of which widths
+    (1e6, (64, 128)),
+    (4e6, (64, 128, 256)),
+    (16e6, (128, 256, 512)),
+    (64e6, (256, 512, 1024)),
+    (256e6, (512, 1024)),
+)
+VECTORS = (2, 4, 8, 32, 128, 512)  # multiplied at once
+SIZES_AT = 128  # vectors at which matrices of every width are compared
+VECTORS_FLOPS = 2e9  # about the most of one trip of many tokens
 N_SWEEPS = 3
-TRIPS_S = 0.04  # for one trip again and again in one sweep, or as many as
+TRIPS_S = 0.03  # for one trip again and again in one sweep, or as many as
 LEAST_TRIPS, MOST_TRIPS = 2, 12
+PERCENTILE = 40  # of an op's seconds: near the median, and fewer of them from busy moments
 MOST_S = 8.0  # for all trips
 MOST_SPREAD = 3.0  # median of a trip, by what its ops take when nobody disturbs them
 HEAD_ROWS = 16_384
 EMPTY = 16  # tokens in a cache that is as good as empty
+FILLED = (128, CONTEXT)  # tokens at which reading keys and values is timed
 LEAST_PROMPT = 32  # tokens, to tell how fast attention over a whole prompt is
 N_LOGITS = 49_152
 
@@ -87,31 +87,38 @@ def calibrate(weight_format: str, threads: int) -> Calibration:
 def _measured(weight_format: str, threads: int) -> Calibration:
     machine = host()
     began, unix_s = time.perf_counter(), time.time()
-    base = _decoder(SHAPE, weight_format)
-    other = _decoder(OTHER, weight_format)
-    depths = _depths(base)
-    deepest = _deepened(base, depths[-1])
-    with_head = _with_head(deepest)
+    stacks = _stacks(weight_format)
+    widths = {decoder.shape.d_model: decoder for stack in stacks for decoder in stack}
+    usual = widths.get(USUAL) or stacks[-1][-1]
 
-    token, full = torch.tensor([[7]]), deepest.context - 1
-    tasks = {"other": Task(decoder=other, tokens=token, start=EMPTY)}
-    tasks["head"] = Task(decoder=with_head, tokens=token, start=EMPTY)
-    for n in depths:
-        decoder = _shallow(deepest, n)
-        tasks[f"empty {n}"] = Task(decoder=decoder, tokens=token, start=EMPTY)
-        tasks[f"full {n}"] = Task(decoder=decoder, tokens=token, start=full)
-    for width in WIDTHS:
-        decoder = _shallow(deepest, _depth_of_width(width, depths[-1]))
-        tokens = torch.arange(width)[None] % SHAPE.vocab_size
-        tasks[f"width {width}"] = Task(decoder=decoder, tokens=tokens, start=0)
+    tasks = {"other": Task(decoders=(random_decoder(OTHER, weight_format),), start=EMPTY)}
+    tasks["head"] = Task(decoders=(*stacks[-1], _with_head(usual)), start=EMPTY)
+    for i, stack in enumerate(stacks):
+        tasks[f"empty {i}"] = Task(decoders=stack, start=EMPTY)
+        for n in FILLED:
+            tasks[f"filled {i} {n}"] = Task(decoders=stack, start=n - 1)
+    for n in VECTORS:
+        tasks[f"vectors {n}"] = _of_many(usual, n)
+    for d, decoder in widths.items():
+        tasks[f"width {d}"] = _of_many(decoder, SIZES_AT)
     timed = _timed(tasks)
 
-    others = _by_kind(*timed["other"])
-    paces = [_pace(timed[f"empty {n}"], timed[f"full {n}"], others) for n in depths]
-    head_share = _head_rate(*timed["head"], paces[-1]) / paces[-1].read_bytes_per_s
-    paces = [replace(p, head_bytes_per_s=p.read_bytes_per_s * head_share) for p in paces]
-    rates = [_rates(*timed[f"width {width}"], paces[-1]) for width in WIDTHS]
-    long = [(w, r) for w, r in zip(WIDTHS, rates, strict=True) if w >= LEAST_PROMPT]
+    others = _by_name(*timed["other"])
+    start_s = min(float(s) for op, s in zip(*timed["empty 0"], strict=True) if op.kind == "linear")
+    (head_bytes, head_s) = timed["head"][0][-1].read_bytes, float(timed["head"][1][-1])
+    paces = [
+        _pace(
+            timed[f"empty {i}"],
+            {n: timed[f"filled {i} {n}"] for n in FILLED},
+            others | {"linear": ((0.0, start_s),)},
+            (head_bytes, head_s),
+        )
+        for i in range(len(stacks))
+    ]
+    many = {n: timed[f"vectors {n}"] for n in VECTORS}
+    by_size = _by_size([timed[f"width {d}"] for d in widths], start_s)
+    usual_rate = _product_rate(*timed[f"width {usual.shape.d_model}"], start_s)
+    n_head_numbers = usual.shape.d_head
     return Calibration(
         weight_format=weight_format,
         threads=threads,
@@ -121,11 +128,14 @@ def _measured(weight_format: str, threads: int) -> Calibration:
         took_s=time.perf_counter() - began,
         load_1min=machine["load_1min"],
         paces=tuple(paces),
-        product_flops_per_s=tuple(
-            (float(w), r["linear"]) for w, r in zip(WIDTHS, rates, strict=True)
+        product_flops_per_s=tuple((float(n), _product_rate(*many[n], start_s)) for n in VECTORS),
+        size_share=tuple((size, rate / usual_rate) for size, rate in by_size),
+        scores_per_s=tuple(
+            (float(n), _score_rate(*many[n], n_head_numbers, paces[-1]))
+            for n in VECTORS
+            if n >= LEAST_PROMPT
         ),
-        attention_flops_per_s=tuple((float(w), r["flash"]) for w, r in long),
-        moved_bytes_per_s=long[-1][1]["rest"],
+        moved=_moved([*many.values(), *(timed[f"width {d}"] for d in widths)]),
         pick_s_per_logit=_pick_s() / N_LOGITS,
     )
 
@@ -133,11 +143,16 @@ def _measured(weight_format: str, threads: int) -> Calibration:
 # -- the model ----------------------------------------------------------------------------------
 
 
-def _decoder(shape: TransformerShape, weight_format: str) -> Decoder:
-    """With random weights; those of a file in blocks that say nothing."""
-    state = Transformer(shape, torch.Generator().manual_seed(1)).state_dict()
+def random_decoder(
+    shape: TransformerShape, weight_format: str, *, context: int | None = None
+) -> Decoder:
+    """One layer of a shape, however many it has, with random weights; those of a file in blocks
+    that say nothing.
+    """
+    state = Transformer(replace(shape, n_layer=1), torch.Generator().manual_seed(1)).state_dict()
     raw = {name: _blocks(name, t) for name, t in state.items()} if weight_format == "file" else None
-    return Decoder(shape, state, weight_format, context=shape.max_seq_len, raw=raw)
+    one = replace(shape, n_layer=1)
+    return Decoder(one, state, weight_format, context=context or shape.max_seq_len, raw=raw)
 
 
 def _blocks(name: str, weight: torch.Tensor) -> RawBlocks:
@@ -154,7 +169,7 @@ def _blocks(name: str, weight: torch.Tensor) -> RawBlocks:
     return RawBlocks(type=kind, raw=blocks.reshape(n_rows, -1), shape=(n_rows, n_columns))
 
 
-def _deepened(decoder: Decoder, n_layer: int) -> Decoder:
+def deepened(decoder: Decoder, n_layer: int) -> Decoder:
     """The first layer n times, each time in memory of its own."""
     other = copy.copy(decoder)
     other.shape = replace(decoder.shape, n_layer=n_layer)
@@ -162,6 +177,8 @@ def _deepened(decoder: Decoder, n_layer: int) -> Decoder:
     other._layers = [
         replace(
             first,
+            attn_norm=_norm_elsewhere(first.attn_norm),
+            mlp_norm=_norm_elsewhere(first.mlp_norm),
             qkv=_elsewhere(first.qkv),
             out=_elsewhere(first.out),
             up=_elsewhere(first.up),
@@ -172,6 +189,11 @@ def _deepened(decoder: Decoder, n_layer: int) -> Decoder:
         for _ in range(n_layer)
     ]
     return other
+
+
+def _norm_elsewhere(norm: Norm) -> Norm:
+    weight, bias = norm
+    return weight.clone(), None if bias is None else bias.clone()
 
 
 def _elsewhere(matrix: Matrix) -> Matrix:
@@ -200,20 +222,41 @@ def _shallow(decoder: Decoder, n_layer: int) -> Decoder:
     return other
 
 
-def _depths(base: Decoder) -> list[int]:
-    """How many layers make each working set."""
+def _of_width(d_model: int) -> TransformerShape:
+    """A layer of the ladder, with about its vocabulary."""
+    return replace(
+        layer_shape(d_model, head_width(d_model), n_layer=1, vocab_size=4 * d_model),
+        max_seq_len=CONTEXT,
+    )
+
+
+def _stacks(weight_format: str) -> list[tuple[Decoder, ...]]:
+    """Models that are run through one after another, so that a trip reads each working set."""
+    found: dict[int, Decoder] = {}
+    for d in sorted({d for _, widths in STACKS for d in widths}):
+        found[d] = random_decoder(_of_width(d), weight_format)
     # What is written out before it is multiplied is never read at the speed of memory.
-    real = all(matrix.real for matrix in base.matrices)
-    one, two = (held_bytes(replace(base.shape, n_layer=n), base.weight_format) for n in (1, 2))
-    sizes = WORKING_SETS if real else WORKING_SETS[:1]
-    return sorted({1 + max(0, round((size - one) / (two - one))) for size in sizes})
+    real = all(matrix.real for decoder in found.values() for matrix in decoder.matrices)
+    stacks: list[tuple[Decoder, ...]] = []
+    deepest: dict[int, Decoder] = {}
+    for n_bytes, widths in reversed(STACKS if real else STACKS[:3]):
+        stack = []
+        for d in widths:
+            one, two = (held_bytes(replace(_of_width(d), n_layer=n), weight_format) for n in (1, 2))
+            n_layer = 1 + max(0, round((n_bytes / len(widths) - one) / (two - one)))
+            if n_layer > (deepest[d].shape.n_layer if d in deepest else 0):
+                deepest[d] = deepened(found[d], n_layer)
+            stack.append(_shallow(deepest[d], n_layer))
+        stacks.append(tuple(stack))
+    return stacks[::-1]
 
 
-def _depth_of_width(width: int, most: int) -> int:
-    """How many layers so many tokens are read by."""
-    shape = replace(SHAPE, vocab_size=1)
-    flops = 2 * width * (shape.n_params - 2 * shape.d_model)
-    return min(most, max(1, int(WIDTH_FLOPS / flops)))
+def _of_many(decoder: Decoder, n_tokens: int) -> "Task":
+    """So many tokens through as many of its layers as a moment allows."""
+    shape = replace(decoder.shape, n_layer=1, vocab_size=1)
+    flops = 2 * n_tokens * (shape.n_params - 2 * shape.d_model)
+    n_layer = min(decoder.shape.n_layer, max(1, int(VECTORS_FLOPS / flops)))
+    return Task(decoders=(_shallow(decoder, n_layer),), n_tokens=n_tokens, start=0)
 
 
 def _with_head(decoder: Decoder) -> Decoder:
@@ -221,7 +264,7 @@ def _with_head(decoder: Decoder) -> Decoder:
     other = copy.copy(decoder)
     other.shape = replace(decoder.shape, vocab_size=HEAD_ROWS)
     thin = replace(other.shape, n_layer=1, d_ff=32)
-    other._head = _decoder(thin, decoder.weight_format)._head
+    other._head = random_decoder(thin, decoder.weight_format)._head
     return other
 
 
@@ -230,23 +273,26 @@ def _with_head(decoder: Decoder) -> Decoder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A trip to be timed, again and again."""
+    """A trip to be timed, again and again: through one model after another."""
 
-    decoder: Decoder
-    tokens: torch.Tensor
+    decoders: tuple[Decoder, ...]
+    n_tokens: int = 1
     start: int  # tokens in the cache before
 
     @property
+    def tokens(self) -> torch.Tensor:
+        return torch.arange(self.n_tokens)[None] % self.decoders[0].shape.vocab_size
+
+    @property
     def ops(self) -> Ops:
-        batch_size, n_new = self.tokens.shape
-        workload: Prefill | Decode = Prefill(batch_size=batch_size, seq_len=n_new)
-        if n_new == 1:
-            workload = Decode(batch_size=batch_size, context=self.start + 1)
-        return _rows(self.decoder, workload)
+        workload: Prefill | Decode = Prefill(batch_size=1, seq_len=self.n_tokens)
+        if self.n_tokens == 1:
+            workload = Decode(batch_size=1, context=self.start + 1)
+        return tuple(op for decoder in self.decoders for op in _rows(decoder, workload))
 
 
 def _timed(tasks: dict[str, Task]) -> dict[str, Timed]:
-    """The ops of every task's trip, and the lower quartile of each op's seconds.
+    """The ops of every task's trip, and about the median of each op's seconds.
 
     All tasks are gone through several times: a moment in which others use the machine then spoils
     some of the trips of each task, and not all of one. Raises: Unsteady.
@@ -259,29 +305,35 @@ def _timed(tasks: dict[str, Task]) -> dict[str, Timed]:
     for _ in range(N_SWEEPS):
         for name, task in tasks.items():
             deadline = clock() + TRIPS_S
+            if clock() < limit:
+                _trip(task)  # others have used the caches meanwhile
             for i in range(MOST_TRIPS):
                 if clock() > (limit if i < LEAST_TRIPS else min(deadline, limit)):
                     break
                 trips[name].append(_trip(task))
     if not all(trips.values()):
         raise Unsteady(f"trips that take moments were not done after {MOST_S:g} s")
-    quartiles = {name: np.percentile(found, 25, axis=0) for name, found in trips.items()}
+    usual = {name: np.percentile(found, PERCENTILE, axis=0) for name, found in trips.items()}
     spreads = [
-        np.median(np.sum(found, axis=1)) / quartiles[name].sum() for name, found in trips.items()
+        np.median(np.sum(found, axis=1)) / np.min(found, axis=0).sum() for found in trips.values()
     ]
     if (spread := median(spreads)) > MOST_SPREAD:
         raise Unsteady(f"the same trip took {spread:.1f} times as long as its ops do")
-    return {name: (task.ops, quartiles[name]) for name, task in tasks.items()}
+    return {name: (task.ops, usual[name]) for name, task in tasks.items()}
 
 
 def _trip(task: Task) -> np.ndarray:
     """Seconds of every op, shape (ops,)."""
     clock = time.perf_counter
-    ends: list[float] = []
-    task.decoder.length = task.start
-    began = clock()
-    task.decoder.trip(task.tokens, lambda _: ends.append(clock()))
-    return np.diff([began, *ends])
+    tokens = task.tokens
+    seconds = []
+    for decoder in task.decoders:
+        ends: list[float] = []
+        decoder.length = task.start
+        began = clock()
+        decoder.trip(tokens, lambda _, ends=ends: ends.append(clock()))
+        seconds.append(np.diff([began, *ends]))
+    return np.concatenate(seconds)
 
 
 def _rows(decoder: Decoder, workload: Prefill | Decode) -> Ops:
@@ -291,63 +343,89 @@ def _rows(decoder: Decoder, workload: Prefill | Decode) -> Ops:
 # -- figures ------------------------------------------------------------------------------------
 
 
-def _by_kind(ops: Ops, seconds: np.ndarray) -> dict[str, float]:
-    """Median seconds of an op of each kind."""
-    found: dict[str, list[float]] = {}
+def _by_name(ops: Ops, seconds: np.ndarray) -> dict[str, Curve]:
+    """Median seconds of an op of each name, by the numbers it gives for a token."""
+    found: dict[str, list[tuple[float, float]]] = {}
     for op, s in zip(ops, seconds, strict=True):
-        found.setdefault(op.kind, []).append(float(s))
-    return {kind: median(values) for kind, values in found.items()}
+        found.setdefault(op_name(op), []).append((width_of(op), float(s)))
+    return {name: _curve(points) for name, points in found.items()}
 
 
-def _pace(empty: Timed, full: Timed, others: dict[str, float]) -> Pace:
-    """From decodes with a nearly empty cache, and with a full one."""
+def _curve(points: Iterable[tuple[float, float]]) -> Curve:
+    """The median of all points at each x."""
+    found: dict[float, list[float]] = {}
+    for x, y in points:
+        found.setdefault(float(x), []).append(y)
+    return tuple((x, median(found[x])) for x in sorted(found))
+
+
+def _pace(
+    empty: Timed,
+    filled: dict[int, Timed],
+    others: dict[str, Curve],
+    large_head: tuple[float, float],
+) -> Pace:
+    """From decodes with a nearly empty cache, and with so many tokens in it."""
     ops, seconds = empty
-    matrices = [(op, s) for op, s in zip(ops, seconds, strict=True) if op.kind == "linear"]
-    dispatch_s, rate = _line([(op.read_bytes, s) for op, s in matrices if op.id != "head"])
-    kinds = _by_kind(ops, seconds)
-    n_layer = sum(op.kind == "flash" for op in ops)
-    more_s = n_layer * (_by_kind(*full)["flash"] - kinds["flash"])
-    more_bytes = kv_cache_bytes(full[0]) - kv_cache_bytes(ops)
+    matrices = [(op, float(s)) for op, s in zip(ops, seconds, strict=True) if op.kind == "linear"]
+    names = _by_name(ops, seconds)
+    attention = [i for i, op in enumerate(ops) if op.kind == "flash"]
+    rates = [
+        (float(n), kv_cache_bytes(of_n) / max(sum(s[i] - seconds[i] for i in attention), 1e-9))
+        for n, (of_n, s) in filled.items()
+    ]
+    heads = [(op.read_bytes, s) for op, s in matrices if op.id == "head"]
     return Pace(
         working_set_bytes=sum(op.read_bytes for op, _ in matrices),
-        dispatch_s=others | kinds | {"linear": dispatch_s},
-        read_bytes_per_s=rate,
-        head_bytes_per_s=rate,
-        cache_bytes_per_s=more_bytes / max(more_s, 1e-9),
+        ops=names | others | {name: names[name] for name in names.keys() - {"linear"}},
+        products=_curve((op.read_bytes, s) for op, s in matrices if op.id != "head"),
+        heads=_curve([*heads, large_head]),
+        cache_bytes_per_s=tuple(rates),
     )
 
 
-def _line(points: list[tuple[int, float]]) -> tuple[float, float]:
-    """Seconds at no bytes, not below 0, and bytes per further second: the straight line with the
-    least relative errors.
-    """
-    n_bytes, seconds = np.array(points, dtype=np.float64).T
-    rows = np.stack([1 / seconds, n_bytes / seconds], axis=1)
-    (constant, per_byte), *_ = np.linalg.lstsq(rows, np.ones(len(points)), rcond=None)
-    if constant < 0 or per_byte <= 0:
-        constant, per_byte = 0.0, float((seconds / n_bytes).mean())
-    return float(constant), float(1 / per_byte)
+def _product_rate(ops: Ops, seconds: np.ndarray, start_s: float) -> float:
+    """FLOP/s of the layers' products."""
+    products = [
+        (op.forward_flops, _beyond(s, start_s))
+        for op, s in zip(ops, seconds, strict=True)
+        if op.kind == "linear" and op.id != "head"  # the head's is with one vector
+    ]
+    flops, took = zip(*products, strict=True)
+    return sum(flops) / sum(took)
 
 
-def _head_rate(ops: Ops, seconds: np.ndarray, pace: Pace) -> float:
-    """Bytes per second of a head of the size that vocabularies give it."""
-    return ops[-1].read_bytes / _beyond(seconds[-1], pace.dispatch_s["linear"])
+def _by_size(timed: Sequence[Timed], start_s: float) -> Curve:
+    """FLOP/s of products with several vectors at once, by the matrix's numbers."""
+    return _curve(
+        (op.n_params, op.forward_flops / _beyond(s, start_s))
+        for ops, seconds in timed
+        for op, s in zip(ops, seconds, strict=True)
+        if op.kind == "linear" and op.id != "head"
+    )
 
 
-def _rates(ops: Ops, seconds: np.ndarray, pace: Pace) -> dict[str, float]:
-    """FLOP/s of the products and of attention, and bytes per second of everything else."""
-    work = {"linear": 0.0, "flash": 0.0, "rest": 0.0}
-    time_s = dict(work)
-    for op, s in zip(ops[:-1], seconds[:-1], strict=True):  # the head's product is with one vector
-        kind = op.kind if op.kind in work else "rest"
-        work[kind] += op.read_bytes + op.written_bytes if kind == "rest" else op.forward_flops
-        time_s[kind] += _beyond(s, pace.dispatch_s[op.kind])
-    return {kind: work[kind] / time_s[kind] for kind in work}
+def _score_rate(ops: Ops, seconds: np.ndarray, d_head: int, pace: Pace) -> float:
+    """Scores per second of attention over a whole prompt."""
+    found = [(op, s) for op, s in zip(ops, seconds, strict=True) if op.kind == "flash"]
+    scores = sum(op.forward_flops for op, _ in found) / (4 * d_head)
+    return scores / sum(_beyond(s, pace.op_s(op)) for op, s in found)
 
 
-def _beyond(seconds: float, dispatch_s: float) -> float:
-    """What an op takes besides being called; a tenth of all where noise leaves nothing."""
-    return float(max(seconds - dispatch_s, 0.1 * seconds))
+def _moved(timed: Iterable[Timed]) -> dict[str, Curve]:
+    """Seconds of what is no product over several tokens, by name, by the bytes it moves."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for ops, seconds in timed:
+        for op, s in zip(ops, seconds, strict=True):
+            if op.kind not in ("linear", "flash"):
+                n_bytes = float(op.read_bytes + op.written_bytes)
+                found.setdefault(op_name(op), []).append((n_bytes, float(s)))
+    return {name: _curve(points) for name, points in found.items()}
+
+
+def _beyond(seconds: float, start_s: float) -> float:
+    """What an op takes besides being started; a tenth of all where noise leaves nothing."""
+    return float(max(seconds - start_s, 0.1 * seconds))
 
 
 def _pick_s() -> float:
@@ -412,8 +490,8 @@ def _told(step: int, calibration: Calibration, *, contended: bool) -> Iterator[E
     last = calibration.paces[-1]
     told = {
         "read_bytes_per_s": last.read_bytes_per_s,
-        "cache_bytes_per_s": last.cache_bytes_per_s,
-        "op_s": mean(last.dispatch_s.values()),
+        "cache_bytes_per_s": last.cache_bytes_per_s[-1][1],
+        "op_s": mean(curve[0][1] for curve in last.ops.values()),
         "product_flops_per_s": calibration.product_flops_per_s[-1][1],
         "took_s": calibration.took_s,
         "contended": float(contended),
