@@ -34,7 +34,7 @@ class Page:
         """Run the page once more, as Streamlit does after every change."""
         self.at.run()
         assert [e.value for e in self.at.exception] == []
-        header = self.header if self.at.get("bidi_component") else {}
+        header = self.header if self._runs_shown else {}
         if "run" in header:
             self.seen[header["run"].split("/")[1]] = RunSpec.from_json(header["spec"])
         return self
@@ -101,9 +101,21 @@ class Page:
         return Trace.parse(self._sent[self._header_end : cut], self._sent[cut:])
 
     @property
+    def _runs_shown(self) -> list[bytes]:
+        """What widgets were told that play a run; charts are told in JSON."""
+        widgets = self.at.get("bidi_component")
+        return [w.proto.bytes for w in widgets if w.proto.WhichOneof("data") == "bytes"]
+
+    @property
+    def charts(self) -> list[dict[str, Any]]:
+        """What charts and stacks were told."""
+        widgets = self.at.get("bidi_component")
+        return [json.loads(w.proto.json) for w in widgets if w.proto.WhichOneof("data") == "json"]
+
+    @property
     def _sent(self) -> bytes:
-        (widget,) = self.at.get("bidi_component")
-        return widget.proto.bytes
+        (sent,) = self._runs_shown
+        return sent
 
     @property
     def _header_end(self) -> int:
