@@ -39,7 +39,7 @@ class Time:
     def bound(self) -> str:
         """What most of the time goes to: memory or compute."""
         waits = self.cache_s + (self.bytes_s if self.bytes_s >= self.flops_s else 0.0)
-        return "compute" if self.flops_s > self.bytes_s and self.flops_s > waits else "memory"
+        return "compute" if self.flops_s > waits else "memory"
 
 
 def decode_step(

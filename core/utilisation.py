@@ -194,18 +194,20 @@ def flops_per_token(
 def megatron_flops(
     *, batch: int, layers: int, seq: int, hidden: int, vocab: int, recompute: str = "none"
 ) -> float:
-    """72 B L s h² (1 + s/6h + V/12hL) of an iteration; with full recomputing of the blocks
-    96 B L s h² (1 + s/6h + V/16hL); with attention's alone 4 B L s² h more than the first.
+    """72 B L s h² (1 + s/6h + V/12hL) of an iteration; where blocks are computed again
+    96 B L s h² (1 + s/6h + V/16hL); where attention is, 72 B L s h² (1 + s/3h + V/12hL).
 
-    Source: Narayanan et al. 2021 (arXiv:2104.04473), section 5.1; Korthikanti et al. 2022.
-    Raises: ValueError for an unknown `recompute`.
+    The last is the paper's HFU, and generous: it counts attention's forward and backward once more,
+    where only the forward, a third of it, is computed again (`convention_flops` counts that).
+    Source: Narayanan et al. 2021 (arXiv:2104.04473), section 5.1; Korthikanti et al. 2022
+    (arXiv:2205.05198), whose table 5 it gives. Raises: ValueError for an unknown `recompute`.
     """
     if recompute not in RECOMPUTE:
         raise ValueError(f"recompute={recompute!r} is unknown; choose {', '.join(RECOMPUTE)}")
     each, head = (96, 16) if recompute == "full" else (72, 12)
-    parts = 1 + seq / (6 * hidden) + vocab / (head * hidden * layers)
-    again = 4 * batch * layers * seq**2 * hidden if recompute == "selective" else 0
-    return each * batch * layers * seq * hidden**2 * parts + again
+    attention = 3 if recompute == "selective" else 6
+    parts = 1 + seq / (attention * hidden) + vocab / (head * hidden * layers)
+    return each * batch * layers * seq * hidden**2 * parts
 
 
 def counted_params(shape: ModelShape, convention: Convention) -> int:
@@ -298,9 +300,9 @@ def hours_of_steps(n_steps: float, seconds_per_step: float) -> float:
     return n_steps * seconds_per_step / 3600
 
 
-def hours_of_days(days: float, devices: int) -> float:
-    """Device-hours of so many devices at once."""
-    return days * devices * 24
+def hours_of_many(hours: float, devices: int) -> float:
+    """Device-hours of so many devices that run at once for so many hours."""
+    return hours * devices
 
 
 def hours_per_trillion(hours: float, n_tokens: float) -> float:

@@ -94,9 +94,7 @@ def _in_unit(answer: Answer, unit: str) -> float:
         if unit not in UNITS:
             raise Unsupported(f"unit={unit[:20]!r} is no unit of bytes")
         return answer.in_unit(unit)
-    if answer.unit != unit:
-        raise Unsupported(f"unit={unit[:20]!r} where the function gives {answer.unit}")
-    return answer.number
+    return answer.in_unit(unit)
 
 
 def _inputs(text: str) -> dict[str, object]:

@@ -5,19 +5,42 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from core.sizes import Bytes
+from core.sizes import UNITS, Bytes
 
 
 class Unsupported(Exception):
     """This quantity cannot be computed from these inputs; says what is missing."""
 
 
+# Units that a row may ask in instead of another: of one kind, and how many of the first they are.
+_KINDS: tuple[dict[str, float], ...] = (
+    {"s": 1, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "min": 60, "h": 3600, "hours": 3600,
+     "days": 86_400, "d": 86_400},
+    {"FLOP": 1, "GFLOP": 1e9, "TFLOP": 1e12, "PFLOP": 1e15, "EFLOP": 1e18, "ZFLOP": 1e21},
+    {"FLOP/s": 1, "GFLOP/s": 1e9, "TFLOP/s": 1e12, "PFLOP/s": 1e15, "TFLOPS": 1e12},
+    {"B/s": 1, "MB/s": 1e6, "GB/s": 1e9, "TB/s": 1e12, "GiB/s": 2**30, "TiB/s": 2**40},
+    {"ratio": 1, "x": 1, "1": 1, "%": 0.01},
+    {"t": 1, "kg": 1e-3},
+    {"kWh": 1, "MWh": 1e3, "GWh": 1e6},
+    {"tokens": 1, "token": 1},
+)  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Value:
-    """A number that is no size. `unit` as the row would write it."""
+    """A number that is no size, and its unit."""
 
     number: float
     unit: str
+
+    def in_unit(self, unit: str) -> float:
+        """Raises: Unsupported where the row asks in another kind of unit."""
+        if unit == self.unit:
+            return self.number
+        for sizes in _KINDS:
+            if unit in sizes and self.unit in sizes:
+                return self.number * sizes[self.unit] / sizes[unit]
+        raise Unsupported(f"unit={unit[:20]!r} where the function gives {self.unit}")
 
 
 Answer = Bytes | Value
@@ -57,16 +80,26 @@ class Inputs:
         return int(value)
 
     def text(self, name: str, default: str | None = None) -> str:
-        value = self._values.get(name, default)
+        value = self._values.get(name)
+        value = default if value is None else value
         if not isinstance(value, str):
             raise Unsupported(f"{name} is missing" if value is None else f"{name} is no text")
         return value
 
     def flag(self, name: str, default: bool = False) -> bool:
-        value = self._values.get(name, default)
+        value = self._values.get(name)
+        value = default if value is None else value
         if not isinstance(value, bool):
             raise Unsupported(f"{name}={value!r} is neither true nor false")
         return value
+
+    def size(self, name: str) -> Bytes:
+        """A size whose name ends in its unit: `kv_pool_gib`. Raises: Unsupported."""
+        for unit in ("bytes", *UNITS):
+            if self.has(f"{name}_{unit.lower()}"):
+                number = self.number(f"{name}_{unit.lower()}")
+                return Bytes.of(number, "B" if unit == "bytes" else unit)
+        raise Unsupported(f"{name} is missing; give it with a unit, as in {name}_gib")
 
     def plain(self) -> dict[str, Any]:
         return dict(self._values)

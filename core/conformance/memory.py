@@ -193,7 +193,7 @@ def _bits(given: Inputs) -> Answer:
     }
     try:
         bits = bits_of(given.text("format"), **named)
-    except (ValueError, KeyError, TypeError) as why:
+    except (ValueError, KeyError, TypeError, AttributeError) as why:
         raise Unsupported(str(why)) from None
     return Value(number=bits, unit="bit")
 
@@ -230,10 +230,16 @@ def _weights(given: Inputs) -> Answer:
     )
 
 
+MAX_LAYERS = 10_000  # of a file whose tensors are gone through one by one
+
+
 def _mix_shape(given: Inputs) -> Any:
+    layers = given.whole("layers")
+    if layers > MAX_LAYERS:
+        raise Unsupported(f"layers={layers:.3g} is more than {MAX_LAYERS:,}")
     return llama_like(
         hidden=given.whole("hidden"),
-        layers=given.whole("layers"),
+        layers=layers,
         q_dim=given.whole("q_dim"),
         kv_dim=given.whole("kv_dim"),
         ffn=given.whole("ffn"),
