@@ -239,7 +239,7 @@ def _experts(look: Look, decodes: list[Outlook], mixture: Experts) -> None:
         )
     st.markdown(
         f"A token is sent to {mixture.top_k} of {mixture.n} experts; tokens of one batch go to "
-        f"different ones. At batch 8 a layer reads {met[3]:.3g} of them, at "
-        f"{count(BATCHES[-1])} {met[-1]:.4g}: $E\\,(1 - (1 - k/E)^{{T}})$. A dense model shares "
-        "all of its weights from the second sequence on; a mixture begins to share late."
+        f"different ones. With 8 sequences a layer reads {met[3]:.3g} of them, with "
+        f"{count(BATCHES[-1])} it reads {met[-1]:.4g}: $E\\,(1 - (1 - k/E)^{{T}})$. A dense model "
+        "shares all of its weights from the second sequence on; a mixture begins to share late."
     )

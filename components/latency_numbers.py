@@ -1,19 +1,22 @@
 """The chosen model's times in one sentence, and each number with its working."""
 
+import functools
 import math
 
 import streamlit as st
 
-from components import account, claims
+from components import account, claims, folded
 from components.latency_times import (
     Look,
     calibration_of,
     errors,
     exact_measurement,
+    flop_text,
+    format_of,
     percent,
     span_text,
 )
-from components.theme import bytes_text, count, flops_text, plain, rate_text, seconds_text
+from components.theme import bytes_text, count, plain, rate_text, seconds_text
 from core.compare import Comparison
 from core.device_times import UNKNOWN
 from core.forecast import Outlook
@@ -82,7 +85,7 @@ def _of_this_machine(look: Look) -> None:
             f"{found.threads} thread{'s' * (found.threads > 1)}: it reads "
             f"{bytes_text(sets[-1][1])} a second over {bytes_text(sets[-1][0])} of weights "
             f"({bytes_text(slow)} to {bytes_text(fast)} over smaller and larger sets), and "
-            f"multiplies at {flops_text(max(product))}/s ({flops_text(min(product))}/s with two "
+            f"multiplies at {flop_text(max(product))}/s ({flop_text(min(product))}/s with two "
             f"vectors). It took {found.took_s:.0f} s.{busy}"
         )
     missing = [work for work, seen in look.works.items() if seen.using is None]
@@ -118,9 +121,17 @@ def _card(look: Look, work: str, seen: Outlook) -> None:
             return
         st.markdown(f"{label}  \n**{seconds_text(measured or seen.seconds)}**")
         st.caption(_caption(look, work, seen, measured))
-        with st.popover(claims.MADE, type="tertiary"):
-            item = Comparison(prediction=_prediction(look, work, seen), measured=measured)
-            claims.working(item, f"Rates: {plain(seen.using.source)}", _bands(look, work, seen))
+        folded.popover(
+            claims.MADE,
+            f"made-{QUANTITIES[work]}",
+            functools.partial(_working, look, work, seen, measured),
+        )
+
+
+def _working(look: Look, work: str, seen: Outlook, measured: float | None) -> None:
+    assert seen.using is not None
+    item = Comparison(prediction=_prediction(look, work, seen), measured=measured)
+    claims.working(item, f"Rates: {plain(seen.using.source)}", _bands(look, work, seen))
 
 
 def _caption(look: Look, work: str, seen: Outlook, measured: float | None) -> str:
@@ -140,7 +151,7 @@ def _caption(look: Look, work: str, seen: Outlook, measured: float | None) -> st
 def _bands(look: Look, work: str, seen: Outlook) -> str:
     """What programs reach, and from whom that is known."""
     if seen.local is not None:
-        found = errors(look, work, _format(look, work))
+        found = errors(look, work, format_of(look, work))
         if found is None:
             return "Nothing like it was measured here yet: the band is 20 % either way."
         return (
@@ -156,12 +167,6 @@ def _bands(look: Look, work: str, seen: Outlook) -> str:
                 f"({plain(share.source)})."
             )
     return " ".join(said) or "Nothing is published of what programs reach on such a device."
-
-
-def _format(look: Look, work: str) -> str:
-    from core.device_times import trains_in
-
-    return trains_in(look.training.recipe) if work == "train" else look.serving.weight_format
 
 
 def _prediction(look: Look, work: str, seen: Outlook) -> Prediction:
@@ -218,12 +223,19 @@ def _rate_card(look: Look, quantity: str, seen: Outlook) -> None:
             st.caption(f"{rate_text(slow).split()[0]} to {rate_text(fast)} in the band")
         else:
             st.caption("at best")
-        with st.popover(claims.MADE, type="tertiary"):
-            told = Prediction(
-                quantity=quantity,
-                value=seen.tokens_per_s,
-                inputs=(("tokens at once", count(n)), ("t", f"{seen.seconds:.4g} s")),
-                arithmetic=f"{n} / {seen.seconds:.4g} = {seen.tokens_per_s:.4g}",
-            )
-            origin = plain(seen.using.source) if seen.using else ""
-            claims.working(Comparison(prediction=told, measured=None), f"Rates: {origin}", "")
+        folded.popover(
+            claims.MADE, f"made-{quantity}", functools.partial(_rate_working, quantity, seen)
+        )
+
+
+def _rate_working(quantity: str, seen: Outlook) -> None:
+    assert seen.seconds and seen.tokens_per_s and seen.using
+    n = seen.costs.n_tokens
+    told = Prediction(
+        quantity=quantity,
+        value=seen.tokens_per_s,
+        inputs=(("tokens at once", count(n)), ("t", f"{seen.seconds:.4g} s")),
+        arithmetic=f"{n} / {seen.seconds:.4g} = {seen.tokens_per_s:.4g}",
+    )
+    origin = f"Rates: {plain(seen.using.source)}"
+    claims.working(Comparison(prediction=told, measured=None), origin, "")

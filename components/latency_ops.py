@@ -1,13 +1,14 @@
 """What each kind of op takes, and what it waits for."""
 
+import functools
 import math
 from collections.abc import Sequence
 
 import streamlit as st
 
-from components import pacing
-from components.latency_times import NAMES, Look, percent
-from components.theme import bytes_text, flops_text, seconds_text
+from components import folded, pacing
+from components.latency_times import NAMES, Look, flop_text, percent
+from components.theme import bytes_text, seconds_text
 from components.widgets.logchart import Segment, StackRow, stacks
 from core.device_times import COMPUTE, UPDATE, Times
 from core.forecast import Outlook
@@ -51,7 +52,7 @@ def section(look: Look) -> None:
         "Each bar has its own scale. Hatched parts wait for memory, plain ones for arithmetic; "
         "ops follow each other, so their times add up." + (_HERE if look.device is None else "")
     )
-    _table(look)
+    folded.expander("Op by op", "ops-table", functools.partial(_table, look))
 
 
 def parts(found: Times) -> list[Segment]:
@@ -99,16 +100,12 @@ def _note(seen: Outlook) -> str:
 
 
 def _table(look: Look) -> None:
-    box = st.expander("Op by op", key="ops-table", on_change="rerun")
-    if not box.open:
+    name = str(pacing.setting("ops"))
+    found = look.works[pacing.WORKS[name]].found
+    if found is None:
+        st.caption("Not calibrated yet.")
         return
-    with box:
-        name = str(pacing.setting("ops"))
-        seen = look.works[pacing.WORKS[name]]
-        if seen.found is None:
-            st.caption("Not calibrated yet.")
-            return
-        st.table(columns(seen.found), hide_index=True, alt=f"Ops of {name}, in order")
+    st.table(columns(found), hide_index=True, alt=f"Ops of {name}, in order")
 
 
 def columns(found: Times) -> dict[str, Sequence[str]]:
@@ -123,7 +120,7 @@ def columns(found: Times) -> dict[str, Sequence[str]]:
     ]
     return {
         "op": [id.removeprefix("blocks.") for id, *_ in rows],
-        "FLOP": [flops_text(f) if f else "–" for _, f, *_ in rows],
+        "FLOP": [flop_text(f) if f else "–" for _, f, *_ in rows],
         "bytes": [bytes_text(round(b)) for _, _, b, *_ in rows],
         "FLOP/B": [f"{f / b:.3g}" if f and b else "–" for _, f, b, *_ in rows],
         "time": [seconds_text(s) for *_, s, _ in rows],

@@ -1,11 +1,12 @@
 """The roofline: operations a second against operations for each byte, with a dot for each work."""
 
+import functools
 from collections.abc import Iterator
 
 import streamlit as st
 
-from components.latency_times import COLOURS, NAMES, SYMBOLS, Look
-from components.theme import count, error_text, flops_text, seconds_text
+from components.latency_times import COLOURS, NAMES, SYMBOLS, Look, flop_text
+from components.theme import count, error_text, seconds_text
 from components.widgets.logchart import Axis, Line, LogChart, Point, Points, Reference, logchart
 from core import forecast
 from core.device_rates import ENGINE_FORMATS, Rated
@@ -99,7 +100,7 @@ def _dot(seen: Outlook, label: str) -> Point | None:
         y=seen.flops / seen.seconds,
         label=label,
         rows=(
-            ("operations", flops_text(seen.flops)),
+            ("operations", flop_text(seen.flops)),
             ("time", seconds_text(seen.seconds)),
             ("intensity", f"{intensity:.3g} FLOP/B"),
             ("waits for", seen.bound[0]),
@@ -144,17 +145,11 @@ def _measured_dot(row: Row) -> Point:
     )
 
 
+@functools.lru_cache(maxsize=2048)
 def measured_work(
     n_params: int, work: str, number_format: str, batch_size: int, tokens: int
 ) -> tuple[float, float]:
     """FLOP and bytes of a rung of the ladder, by the op table."""
-    return _work_of(n_params, work, number_format, batch_size, tokens)
-
-
-@st.cache_data(max_entries=2048, show_spinner=False)
-def _work_of(
-    n_params: int, work: str, number_format: str, batch_size: int, tokens: int
-) -> tuple[float, float]:
     shape = shape_of_size(n_params).model
     training = Training(
         recipe="autocast" if number_format == "bf16" else "fp32",

@@ -2,6 +2,7 @@
 measured here.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from statistics import mean
 
@@ -16,14 +17,16 @@ from components.latency_times import (
     Line,
     Look,
     calibration_of,
+    format_of,
     line,
     local_line,
 )
 from components.theme import count, error_text, rate_text, seconds_text, times_text
 from components.widgets.logchart import Axis, LogChart, Point, Points, Reference, logchart
 from components.widgets.logchart import Line as Drawn
+from core.answers import held_bytes
 from core.device_rates import ENGINE_FORMATS
-from core.device_times import trains_in
+from core.ladder import shape_of_size
 from core.sweeps import Row
 
 WIDE = {"low": 6e4, "high": 1.6e12}  # parameters
@@ -150,7 +153,7 @@ def _measured(look: Look, work: str) -> list[Row]:
     """On this machine, in the format that is shown."""
     if look.device is not None:
         return []
-    shown = trains_in(look.training.recipe) if work == "train" else look.serving.weight_format
+    shown = format_of(look, work)
     shown = ENGINE_FORMATS.get(shown, shown)
     return [r for r in look.measured if r.work == work and r.format == shown and r.measured]
 
@@ -218,7 +221,7 @@ def _bytes_rule(look: Look) -> None:
     if found is None or not rows:
         return
     rate = found.paces[-1].read_bytes_per_s
-    off = [(r, rule_seconds(r) / rate / float(r.measured or 1) - 1) for r in rows]
+    off = [(r, rule_bytes(r.n_params, r.format) / rate / float(r.measured or 1) - 1) for r in rows]
     small = [(r, e) for r, e in off if r.n_params < 30_000_000]
     large = [(r, e) for r, e in off if r.n_params >= 30_000_000]
     said = "**Bytes ÷ bandwidth alone**, the rule of thumb for decoding"
@@ -236,9 +239,7 @@ def _bytes_rule(look: Look) -> None:
     )
 
 
-def rule_seconds(row: Row) -> float:
-    """Bytes that the rule counts: all weights once, in their format."""
-    from core.answers import held_bytes
-    from core.ladder import shape_of_size
-
-    return float(held_bytes(shape_of_size(row.n_params), row.format))
+@functools.lru_cache(maxsize=512)
+def rule_bytes(n_params: int, weight_format: str) -> float:
+    """What the rule counts of a rung of the ladder: all weights once, in their format."""
+    return float(held_bytes(shape_of_size(n_params), weight_format))

@@ -1,8 +1,10 @@
 """Speculative decoding: what drafts are worth, and when they cost more than they give."""
 
+import functools
+
 import streamlit as st
 
-from components import claims, pacing
+from components import claims, folded, pacing
 from components.latency_times import Look, percent
 from components.theme import rate_text
 from components.widgets.logchart import Axis, Line, LogChart, Point, Points, Reference, logchart
@@ -64,20 +66,26 @@ def _working(alpha: float, gamma: int, cost: float) -> None:
     with st.container(border=True, key="claim-speculation"):
         st.markdown(f"Speed-up  \n**{times:.2f} times**")
         st.caption(f"{expected:.2f} tokens of each trip, the bonus among them")
-        with st.popover(claims.MADE, type="tertiary"):
-            st.latex(r"\frac{1 - \alpha^{\gamma + 1}}{(1 - \alpha)(1 + \gamma c)}")
-            st.markdown(
-                f"- α, accepted: {alpha:.2f}\n- γ, drafted at once: {gamma}\n"
-                f"- c, cost of a draft in trips of the large model: {cost:.2f}"
-            )
-            st.markdown(f"{expected:.4g} / (1 + {gamma} × {cost:.2f}) = {times:.4g}")
-            st.caption(
-                "Counts accepted drafts and the token that the checking trip gives besides: "
-                f"forgetting that bonus gives {speedup_without_bonus(alpha, gamma, cost):.2f}. "
-                "Ignores that a trip over several tokens may take longer than over one, as it does "
-                "for a small model or a large batch, and that acceptance differs from place to "
-                "place. Formula: Leviathan et al. 2023 (arXiv:2211.17192), theorem 3.8."
-            )
+        folded.popover(
+            claims.MADE, "made-speculation", functools.partial(_made, alpha, gamma, cost)
+        )
+
+
+def _made(alpha: float, gamma: int, cost: float) -> None:
+    expected, times = expected_tokens(alpha, gamma), speedup(alpha, gamma, cost)
+    st.latex(r"\frac{1 - \alpha^{\gamma + 1}}{(1 - \alpha)(1 + \gamma c)}")
+    st.markdown(
+        f"- α, accepted: {alpha:.2f}\n- γ, drafted at once: {gamma}\n"
+        f"- c, cost of a draft in trips of the large model: {cost:.2f}"
+    )
+    st.markdown(f"{expected:.4g} / (1 + {gamma} × {cost:.2f}) = {times:.4g}")
+    st.caption(
+        "Counts accepted drafts and the token that the checking trip gives besides: "
+        f"forgetting that bonus gives {speedup_without_bonus(alpha, gamma, cost):.2f}. "
+        "Ignores that a trip over several tokens may take longer than over one, as it does "
+        "for a small model or a large batch, and that acceptance differs from place to "
+        "place. Formula: Leviathan et al. 2023 (arXiv:2211.17192), theorem 3.8."
+    )
 
 
 def _takeaway(look: Look, alpha: float, gamma: int, cost: float) -> str:

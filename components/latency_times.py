@@ -8,17 +8,18 @@ import streamlit as st
 
 from components import measure_here, sizing
 from components.pacing import Paced
-from components.theme import MINUS, seconds_text
+from components.theme import MINUS, flops_text, seconds_text
 from core import device_times, forecast
 from core.architecture import ModelShape
 from core.catalog import Device
-from core.device_rates import ENGINE_FORMATS, WITHIN, calibrated
+from core.device_rates import ENGINE_FORMATS, WITHIN, calibrated, clock_of
 from core.device_times import Times, trains_in
 from core.footprints import Serving, Training
 from core.forecast import Outlook
 from core.ladder import shape_of_size
 from core.latency import Calibration, fingerprint
-from core.local_times import step_time, trip_time
+from core.local_times import Clock
+from core.shapes import TransformerShape
 from core.specimens import runs_folder
 from core.sweeps import Row
 
@@ -98,8 +99,12 @@ def _outlook(look: Look, work: str, serving: Serving) -> Outlook:
 
 def calibration_of(look: Look, work: str) -> Calibration | None:
     """What this machine's time of a kind of work is predicted from."""
-    what = trains_in(look.training.recipe) if work == "train" else look.serving.weight_format
-    return calibrated(runs_folder(), what, THREADS)
+    return calibrated(runs_folder(), format_of(look, work), THREADS)
+
+
+def format_of(look: Look, work: str) -> str:
+    """Of weights; of a training step, of its products."""
+    return trains_in(look.training.recipe) if work == "train" else look.serving.weight_format
 
 
 BATCHES = tuple(2**i for i in range(11))
@@ -147,48 +152,30 @@ def local_line(look: Look, work: str) -> Local | None:
     """Sizes, seconds and their band on this machine, op by op; None where it is not calibrated for
     it, or of a device of the catalogue.
     """
-    found = calibration_of(look, work) if look.device is None else None
-    if found is None:
+    what = format_of(look, work)
+    clock = clock_of(runs_folder(), what, THREADS) if look.device is None else None
+    if clock is None or (work != "train" and what not in ENGINE_FORMATS):
         return None
-    timed = [
-        (shape_of_size(n).n_params, _local_seconds(look, work, n, found)) for n in sizing.LADDER
-    ]
-    known = [(n, s) for n, s in timed if s is not None]
+    known = []
+    for n in sizing.LADDER:
+        shape = shape_of_size(n)
+        seconds = _seconds(look, work, shape, clock)
+        if seconds is not None:
+            known.append((shape.n_params, seconds))
     if not known:
         return None
     off = worst_error(look, work)
-    seconds = [s for _, s in known]
-    band = [s / (1 + off) for s in seconds], [s / (1 - off) for s in seconds]
-    return [n for n, _ in known], seconds, band
+    line_s = [s for _, s in known]
+    band = [s / (1 + off) for s in line_s], [s / (1 - off) for s in line_s]
+    return [n for n, _ in known], line_s, band
 
 
-def _local_seconds(look: Look, work: str, n_params: int, found: Calibration) -> float | None:
-    when = found.measured_unix_s
+def _seconds(look: Look, work: str, shape: TransformerShape, clock: Clock) -> float | None:
     if work == "train":
-        steps = found.steps.get(trains_in(look.training.recipe))
-        return _step(n_params, look.training, steps.measured_unix_s if steps else when)
-    if look.serving.weight_format not in ENGINE_FORMATS:
-        return None
+        told = clock.step(shape, look.training)
+        return told.seconds if told else None
     tokens = look.prompt if work == "prefill" else look.serving.context
-    return _trip(n_params, work, look.serving.weight_format, look.serving.batch_size, tokens, when)
-
-
-@functools.lru_cache(maxsize=8192)
-def _step(n_params: int, how: Training, when: float) -> float | None:
-    """`when`: the calibration's own time, so that a new one is not answered by the old."""
-    found = calibrated(runs_folder(), trains_in(how.recipe), THREADS)
-    told = step_time(shape_of_size(n_params), how, found) if found else None
-    return told.seconds if told else None
-
-
-@functools.lru_cache(maxsize=8192)
-def _trip(
-    n_params: int, work: str, weight_format: str, batch_size: int, tokens: int, when: float
-) -> float | None:
-    found = calibrated(runs_folder(), weight_format, THREADS)
-    if found is None:
-        return None
-    return trip_time(shape_of_size(n_params), work, batch_size, tokens, found).seconds
+    return clock.trip(shape, work, look.serving.batch_size, tokens).seconds
 
 
 # -- what was measured here -----------------------------------------------------------------------
@@ -266,6 +253,14 @@ def span_text(band: tuple[float, float]) -> str:
 
 def percent(share: float) -> str:
     return f"{100 * share:.0f} %".replace("-", MINUS)
+
+
+def flop_text(value: float) -> str:
+    """Operations as people read them, beyond TFLOP too."""
+    for unit, size in (("EFLOP", 1e18), ("PFLOP", 1e15)):
+        if value >= 0.9995 * size:
+            return f"{value / size:.3g} {unit}"
+    return flops_text(value)
 
 
 def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

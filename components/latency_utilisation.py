@@ -5,8 +5,8 @@ import functools
 import streamlit as st
 
 from components import pacing
-from components.latency_times import Look, markdown_table, percent
-from components.theme import count, flops_text, plain, seconds_text
+from components.latency_times import Look, flop_text, markdown_table, percent
+from components.theme import count, plain, seconds_text
 from core.architecture import ModelShape
 from core.utilisation import CONVENTIONS, Convention, Impossible, checked_mfu, convention_flops, mfu
 
@@ -27,14 +27,17 @@ def section(look: Look) -> None:
         st.markdown(_basis(look, told_ms, step_s, peak))
     rows = [(c, step_flops(look, c)) for c in CONVENTIONS]
     markdown_table(
-        ("convention", "of one step", "share of the peak", "used by"),
-        [(c.name, flops_text(f), share_text(f, step_s, peak), c.used_by) for c, f in rows],
+        ("convention, and who uses it", "of one step", "share of the peak"),
+        [
+            (f"**{c.name}**: {c.used_by}", flop_text(f), share_text(f, step_s, peak))
+            for c, f in rows
+        ],
     )
     if told_ms:
         _impossible(rows, step_s, peak)
     low, high = min(f for _, f in rows), max(f for _, f in rows)
     st.caption(
-        f"The same step counts {flops_text(low)} or {flops_text(high)}: a factor of "
+        f"The same step counts {flop_text(low)} or {flop_text(high)}: a factor of "
         f"{high / low:.2f}. MFU leaves out what is computed again, HFU counts it, so HFU is never "
         "the smaller."
     )
@@ -64,7 +67,7 @@ def _basis(look: Look, told_ms: int, step_s: float | None, peak: float | None) -
         )
     return (
         f"A step of {what} in **{seconds_text(step_s)}** ({whose}), on one "
-        f"{plain(look.device_name)} of **{flops_text(peak)}/s**."
+        f"{plain(look.device_name)} of **{flop_text(peak)}/s**."
     )
 
 

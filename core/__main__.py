@@ -54,6 +54,26 @@ def main(argv: Sequence[str]) -> int:
                 with _CtrlC() as ctrl_c:
                     _say(ask.generate(rest, lambda: ctrl_c.came))
                 return 0
+            case ["conformance", *rest]:
+                from core import conformance
+
+                return conformance.main(rest)
+            case ["validate", *rest]:
+                from core import validation
+
+                return validation.main(rest)
+            case ["calibrate", *rest]:
+                from core import measure
+
+                return measure.calibrate(rest)
+            case ["sweep", *rest]:
+                from core import measure
+
+                return measure.sweep(rest)
+            case ["predict", *rest] if "--model" in " ".join(rest):
+                from core import forecast
+
+                return forecast.main(rest)
             case ["predict", *rest]:
                 given = cli.parsed(cli.parser("predict", PREDICT, runs=False), rest)
                 _say(predicted(cli.spec_of(given)))

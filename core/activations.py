@@ -16,6 +16,7 @@ MODES = (
     "selective",
     "sp+selective",
     "full",
+    "sp+full",
     "none",
 )
 
@@ -27,7 +28,7 @@ def layer_bytes(
 
     `none` is that on one device; `tp_no_sp_no_recompute` splits matrices over t devices; `sp`
     splits the rest too; `selective` computes attention's scores again (as flash attention does);
-    `full` keeps a layer's input alone.
+    `full` keeps a layer's input alone, and with `sp` a part of it.
     Source: Korthikanti et al. 2022 (arXiv:2205.05198), equations 1 to 6 and table 2.
     Raises: ValueError naming the modes.
     """
@@ -42,18 +43,28 @@ def layer_bytes(
         "selective": 10 + 24 / t,
         "sp+selective": 34 / t,
         "full": 2,
+        "sp+full": 2 / t,
     }[mode]
     return Bytes(seq * batch * hidden * each)
 
 
-def stage_layers(layers: int, *, stages: int, interleave: int | None = None) -> float:
+def stage_layers(
+    layers: int,
+    *,
+    stages: int,
+    interleave: int | None = None,
+    micro_batches: int | None = None,
+) -> float:
     """Layers' worth of activations that the first of `stages` pipeline stages holds.
 
-    With 1F1B it holds p micro-batches of L / p layers: L; interleaved schedules hold
-    L (1 + (p - 1) / (p m)). Source: Korthikanti et al. 2022, section 4.2.3.
+    With 1F1B it holds p micro-batches, or as many as there are, of L / p layers; interleaved
+    schedules of m > 1 parts, which need p micro-batches and more, hold L (1 + (p - 1) / (p m)).
+    Source: Korthikanti et al. 2022, section 4.2.3.
     """
-    if stages == 1 or not interleave:
+    if stages == 1:
         return layers
+    if not interleave or interleave == 1:
+        return layers * min(stages, micro_batches or stages) / stages
     return layers * (1 + (stages - 1) / (stages * interleave))
 
 
@@ -68,6 +79,7 @@ def first_stage_bytes(
     tensor_parallel: int = 1,
     stages: int = 1,
     interleave: int | None = None,
+    micro_batches: int | None = None,
 ) -> Bytes:
     """Activations of the first pipeline stage, where the most are held."""
     one = layer_bytes(
@@ -78,7 +90,9 @@ def first_stage_bytes(
         heads=heads,
         tensor_parallel=tensor_parallel,
     )
-    return one * stage_layers(layers, stages=stages, interleave=interleave)
+    return one * stage_layers(
+        layers, stages=stages, interleave=interleave, micro_batches=micro_batches
+    )
 
 
 def share_of_baseline(

@@ -178,7 +178,7 @@ def serving_changes(shape: ModelShape, how: Serving, usable: Bytes) -> tuple[Cha
     found.append(
         Change(
             says=f"weights split over {n:,.0f} devices",
-            needed=needed / n,
+            needed=needed * (1 / n),
             fits=True,
         )
     )

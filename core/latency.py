@@ -12,11 +12,12 @@ beside each of them.
 import contextlib
 import dataclasses
 import hashlib
+import itertools
 import json
 import math
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,11 @@ from core.machines import host
 from core.memory import Prediction
 from core.ops import Decode, Op, Prefill, kv_cache_bytes
 from core.shapes import TransformerShape
-from core.specs import GenerateSpec
+from core.specs import MIXED_PRECISIONS, GenerateSpec
 
 FOLDER = "calibrations"  # beside the runs
 SHIPPED = recordings.FOLDER  # of the machine that made them
-LAYOUT = 1  # one more whenever a calibration of before would be read wrongly
+LAYOUT = 2  # one more whenever a calibration of before would be read wrongly
 OVERHEAD_BOUND_BYTES = 60e6  # with fewer bytes of weights the ops themselves take most of the time
 
 Curve = tuple[tuple[float, float], ...]  # (x, y), x rising
@@ -43,14 +44,101 @@ class Pace:
     """
 
     working_set_bytes: int  # weights that a trip reads
-    dispatch_s: dict[str, float]  # of one op, by kind, apart from reading weights and cache
-    read_bytes_per_s: float  # of weights in the layers
-    head_bytes_per_s: float  # of the head's, which may be stored otherwise
-    cache_bytes_per_s: float  # of keys and values
+    ops: dict[str, Curve]  # seconds of one op, by `op_name`, by the numbers it gives for a token
+    products: Curve  # seconds of a matrix of the layers with one vector, by the bytes it reads
+    heads: Curve  # of the head's matrix, which may be stored otherwise
+    cache_bytes_per_s: Curve  # of keys and values, by tokens of the context
 
-    def op_s(self, kind: str) -> float:
-        """Of one op; of a kind that was not measured, what the simplest takes."""
-        return self.dispatch_s.get(kind, self.dispatch_s["add"])
+    @property
+    def read_bytes_per_s(self) -> float:
+        """Of weights in the layers, by the largest matrix that was measured."""
+        n_bytes, seconds = self.products[-1]
+        return n_bytes / seconds
+
+    def op_s(self, op: Op) -> float:
+        """Of one op apart from reading weights and cache; of one that was not measured, what the
+        simplest takes.
+        """
+        known = self.ops.get(op_name(op)) or self.ops.get(op.kind) or self.ops["add"]
+        return _interpolated(known, width_of(op))
+
+    def product_s(self, n_bytes: float, *, head: bool = False) -> float:
+        """Of a matrix of so many bytes with one vector, beyond its start; larger ones are read at
+        the same rate, of smaller ones than any nothing remains.
+        """
+        curve = self.heads if head else self.products
+        most, seconds = curve[-1]
+        start_s = min(self.start_s, curve[0][1])
+        if n_bytes > most:
+            return seconds * n_bytes / most - start_s
+        return _interpolated(((0.0, start_s), *curve), n_bytes) - start_s
+
+    def cache_s(self, cache_bytes: float, context: int) -> float:
+        """Of reading the keys and values of so many tokens."""
+        return cache_bytes / _rate(self.cache_bytes_per_s, context)
+
+    @property
+    def start_s(self) -> float:
+        """Of a product, however little it reads."""
+        return self.ops.get("linear", self.ops["add"])[0][1]
+
+
+_PACE_CURVES = ("products", "heads", "cache_bytes_per_s")
+
+
+def op_name(op: Op) -> str:
+    """What ops of like cost share: the kind of those in a layer, the id of the few outside."""
+    return op.kind if op.id.startswith("blocks.") or op.kind == "linear" else op.id
+
+
+def width_of(op: Op) -> float:
+    """Numbers that an op gives for each token: its last side, of RoPE's heads their sum."""
+    if op.kind == "rope":
+        return float(op.output_shape[-1] * op.output_shape[-2])
+    return float(op.output_shape[-1]) if op.output_shape else 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """Seconds of one op in one phase of a training step, by what they grow with."""
+
+    start_s: float
+    flop_s: float  # for each floating-point operation
+    number_s: float  # for each weight of a product or a table; of attention, for each score
+    byte_s: float  # for each byte read or written, but for weights
+
+    def seconds(self, flops: float, numbers: float, n_bytes: float) -> float:
+        return self.start_s + flops * self.flop_s + numbers * self.number_s + n_bytes * self.byte_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepCosts:
+    """What was measured of training steps on one machine in one precision with so many threads."""
+
+    precision: str  # of matrix products
+    threads: int
+    machine: str
+    cpu: str
+    measured_unix_s: float
+    took_s: float
+    load_1min: float
+    ops: dict[str, Cost]  # by phase and kind, as in `backward linear`
+    update: Cost  # of the optimizer; a number is a tensor
+
+    def of(self, phase: str, kind: str) -> Cost:
+        """Of a kind that was not measured, what SiLU takes."""
+        return self.ops.get(f"{phase} {kind}", self.ops[f"{phase} silu"])
+
+    def to_json(self) -> dict[str, Any]:
+        return {"layout": LAYOUT, **dataclasses.asdict(self)}
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> "StepCosts":
+        """Raises: ValueError, KeyError or TypeError if it is not one of this layout."""
+        values = _of_layout(record)
+        values["ops"] = {name: Cost(**cost) for name, cost in values["ops"].items()}
+        values["update"] = Cost(**values["update"])
+        return cls(**values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,27 +154,42 @@ class Calibration:
     load_1min: float  # when it began
     paces: tuple[Pace, ...]  # by rising working set
     product_flops_per_s: Curve  # of matrix products, by vectors at once, 2 or more
-    attention_flops_per_s: Curve  # of attention over a whole prompt, by its tokens
-    moved_bytes_per_s: float  # of everything else over a whole prompt, read and written
+    size_share: Curve  # of that, by the numbers in the matrix: narrow ones are slower
+    scores_per_s: Curve  # of attention over a whole prompt, by its tokens; a query has a score
+    # with every token in every head
+    moved: dict[str, Curve]  # seconds of everything else over several tokens, by `op_name`, by
+    # the bytes it reads and writes
     pick_s_per_logit: float  # from logits to the likeliest token
+    steps: dict[str, StepCosts] = field(default_factory=dict)  # by precision; kept apart
 
     def to_json(self) -> dict[str, Any]:
-        return {"layout": LAYOUT, **dataclasses.asdict(self)}
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        values["paces"] = [dataclasses.asdict(pace) for pace in self.paces]
+        del values["steps"]
+        return {"layout": LAYOUT, **values}
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "Calibration":
         """Raises: ValueError, KeyError or TypeError if it is not one of this layout."""
-        values = dict(record)
-        if values.pop("layout") != LAYOUT:
-            raise ValueError(f"layout={record['layout']!r} is not {LAYOUT}; measure again")
-        values["paces"] = tuple(Pace(**pace) for pace in values["paces"])
-        for name in ("product_flops_per_s", "attention_flops_per_s"):
-            values[name] = tuple((float(x), float(y)) for x, y in values[name])
+        values = _of_layout(record)
+        values["paces"] = tuple(
+            Pace(
+                **pace
+                | {name: _curve(pace[name]) for name in _PACE_CURVES}
+                | {"ops": {name: _curve(points) for name, points in pace["ops"].items()}}
+            )
+            for pace in values["paces"]
+        )
+        for name in ("product_flops_per_s", "size_share", "scores_per_s"):
+            values[name] = _curve(values[name])
+        values["moved"] = {name: _curve(points) for name, points in values["moved"].items()}
         return cls(**values)
 
-    def product_rate(self, n_vectors: float) -> float:
-        """FLOP/s of matrix products with so many vectors at once."""
-        return _rate(self.product_flops_per_s, max(2, n_vectors))
+    def product_rate(self, n_vectors: float, n_numbers: float) -> float:
+        """FLOP/s of a matrix of so many numbers with so many vectors at once."""
+        return _rate(self.product_flops_per_s, max(2, n_vectors)) * _rate(
+            self.size_share, n_numbers
+        )
 
     def pace(self, working_set_bytes: float) -> Pace:
         """Of a model of this size: between those measured, beyond them the last."""
@@ -96,15 +199,55 @@ class Calibration:
         def between(figure: Callable[[Pace], float]) -> float:
             return _interpolated(zip(sizes, map(figure, self.paces), strict=True), log)
 
-        kinds = self.paces[-1].dispatch_s
+        def curve(figure: Callable[[Pace], Curve], at: Callable[[Pace, float], float]) -> Curve:
+            found = sorted({x for pace in self.paces for x, _ in figure(pace)})
+            return tuple((x, between(lambda pace, x=x: at(pace, x))) for x in found)
+
+        def of_op(name: str) -> Curve:
+            return curve(
+                lambda pace: pace.ops[name], lambda pace, x: _interpolated(pace.ops[name], x)
+            )
+
+        start_s = self.paces[0].start_s
         return Pace(
             working_set_bytes=int(working_set_bytes),
-            dispatch_s={k: between(lambda p, k=k: p.dispatch_s[k]) for k in kinds},
-            # Seconds per byte are what adds up.
-            read_bytes_per_s=1 / between(lambda p: 1 / p.read_bytes_per_s),
-            head_bytes_per_s=1 / between(lambda p: 1 / p.head_bytes_per_s),
-            cache_bytes_per_s=1 / between(lambda p: 1 / p.cache_bytes_per_s),
+            ops={name: of_op(name) for name in self.paces[-1].ops},
+            # Seconds are what adds up.
+            products=curve(lambda p: p.products, lambda p, x: p.product_s(x) + start_s),
+            heads=curve(lambda p: p.heads, lambda p, x: p.product_s(x, head=True) + start_s),
+            cache_bytes_per_s=tuple(
+                (n, 1 / y)
+                for n, y in curve(
+                    lambda p: p.cache_bytes_per_s, lambda p, n: 1 / _rate(p.cache_bytes_per_s, n)
+                )
+            ),
         )
+
+    @property
+    def moved_bytes_per_s(self) -> float:
+        """Of the simplest op over many tokens."""
+        n_bytes, seconds = self.moved["add"][-1]
+        return n_bytes / seconds
+
+    def moved_s(self, op: Op) -> float:
+        """Of an op that is no product over several tokens; of one that was not measured, what the
+        simplest takes.
+        """
+        known = self.moved.get(op_name(op)) or self.moved.get(op.kind) or self.moved["add"]
+        n_bytes = op.read_bytes + op.written_bytes
+        most, seconds = known[-1]
+        return seconds * n_bytes / most if n_bytes > most else _interpolated(known, n_bytes)
+
+
+def _of_layout(record: dict[str, Any]) -> dict[str, Any]:
+    values = dict(record)
+    if values.pop("layout") != LAYOUT:
+        raise ValueError(f"layout={record['layout']!r} is not {LAYOUT}; measure again")
+    return values
+
+
+def _curve(points: Iterable[Sequence[float]]) -> Curve:
+    return tuple((float(x), float(y)) for x, y in points)
 
 
 def _interpolated(points: Iterable[tuple[float, float]], x: float) -> float:
@@ -141,19 +284,38 @@ def stored(
     runs: Path, weight_format: str, threads: int, machine: Mapping[str, Any] | None = None
 ) -> Calibration | None:
     """The calibration of a machine (this one, or a run's) that is kept beside the runs, else the
-    one that was shipped with the recordings, if there is one.
+    one that was shipped with the recordings, if there is one; with it those of training steps.
     """
     named = fingerprint(machine)
     for place in (runs, SHIPPED):
         path = _path(place, named, weight_format, threads)
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-            return Calibration.from_json(json.loads(path.read_text()))
+            found = Calibration.from_json(json.loads(path.read_text()))
+            return replace(found, steps=stored_steps(runs, threads, machine))
     return None
 
 
-def keep(runs: Path, calibration: Calibration) -> Path:
+def stored_steps(
+    runs: Path, threads: int, machine: Mapping[str, Any] | None = None
+) -> dict[str, StepCosts]:
+    """What is kept, or was shipped, of training steps on a machine, by precision."""
+    named = fingerprint(machine)
+    found: dict[str, StepCosts] = {}
+    for precision, place in itertools.product(MIXED_PRECISIONS, (SHIPPED, runs)):
+        path = _path(place, named, f"step-{precision}", threads)
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+            found[precision] = StepCosts.from_json(json.loads(path.read_text()))
+    return found
+
+
+def keep(runs: Path, calibration: Calibration | StepCosts) -> Path:
     """Keep it in place of the one before, all or nothing. Raises: OSError."""
-    path = _path(runs, calibration.machine, calibration.weight_format, calibration.threads)
+    what = (
+        calibration.weight_format
+        if isinstance(calibration, Calibration)
+        else f"step-{calibration.precision}"
+    )
+    path = _path(runs, calibration.machine, what, calibration.threads)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
@@ -164,8 +326,8 @@ def keep(runs: Path, calibration: Calibration) -> Path:
     return path
 
 
-def _path(runs: Path, machine: str, weight_format: str, threads: int) -> Path:
-    return runs / FOLDER / f"{machine}.{weight_format}.{threads}.json"
+def _path(runs: Path, machine: str, what: str, threads: int) -> Path:
+    return runs / FOLDER / f"{machine}.{what}.{threads}.json"
 
 
 # -- predicting ---------------------------------------------------------------------------------
@@ -203,19 +365,21 @@ def trip(
     many = not isinstance(workload, Decode)
     overhead_s = weights_s = cache_s = moved_s = 0.0
     for op in ops:
-        overhead_s += op.repeat * pace.op_s(op.kind)
+        start_s = pace.start_s if op.kind == "linear" else pace.op_s(op)
         if op.kind == "linear":
-            weights_s += op.repeat * _product_s(op, pace, calibration)
+            weights_s += op.repeat * _product_s(op, pace, calibration, shape.d_model)
         elif many and op.kind == "flash":
-            n_new = op.output_shape[1]
-            rate = _rate(calibration.attention_flops_per_s, n_new)
-            cache_s += op.repeat * op.forward_flops / rate
+            scores = op.forward_flops / (4 * shape.d_head)
+            rate = _rate(calibration.scores_per_s, op.output_shape[1])
+            cache_s += op.repeat * scores / rate
         elif many:
-            n_bytes = op.read_bytes + op.written_bytes
-            moved_s += op.repeat * n_bytes / calibration.moved_bytes_per_s
+            whole_s = calibration.moved_s(op)
+            start_s = min(start_s, whole_s)
+            moved_s += op.repeat * (whole_s - start_s)
+        overhead_s += op.repeat * start_s
     cache_bytes = kv_cache_bytes(ops)
-    if not many:
-        cache_s = cache_bytes / pace.cache_bytes_per_s
+    if isinstance(workload, Decode):
+        cache_s = pace.cache_s(cache_bytes, workload.context)
     overhead_s += workload.batch_size * shape.vocab_size * calibration.pick_s_per_logit
     return Trip(
         overhead_s=overhead_s,
@@ -233,13 +397,15 @@ def _total(ops: Sequence[Op], figure: Callable[[Op], int]) -> int:
     return sum(op.repeat * figure(op) for op in ops)
 
 
-def _product_s(op: Op, pace: Pace, calibration: Calibration) -> float:
-    """One matrix with one vector: reading it; with several: the rate of so many."""
+def _product_s(op: Op, pace: Pace, calibration: Calibration, d_model: int) -> float:
+    """What a product takes beyond its start. With one vector: reading the matrix; with several: the
+    rate of so many.
+    """
     n_vectors = math.prod(op.output_shape[:-1])
     if n_vectors > 1:
-        return op.forward_flops / _rate(calibration.product_flops_per_s, n_vectors)
-    rate = pace.head_bytes_per_s if op.id == "head" else pace.read_bytes_per_s
-    return op.read_bytes / rate
+        n_numbers = op.n_params or op.output_shape[-1] * d_model  # a tied head has no own
+        return op.forward_flops / calibration.product_rate(n_vectors, n_numbers)
+    return max(0.0, pace.product_s(op.read_bytes, head=op.id == "head"))
 
 
 def predict_answer(
@@ -303,8 +469,8 @@ def _tpot(
     """The time of a further token, and its parts."""
     value = further.seconds
     parts = [further.overhead_s, further.weights_s, further.cache_s]
-    pace = calibration.pace(further.weights_bytes)
     one = further.weights_s / max(further.weights_bytes, 1)
+    cache_rate = further.cache_bytes / max(further.cache_s, 1e-12)
     if further.moved_s:
         parts.append(further.moved_s)
     return (
@@ -348,10 +514,9 @@ def _tpot(
             inputs=(
                 ("S, tokens in the middle of the answer", str(middle)),
                 ("C, bytes of their keys and values", str(further.cache_bytes)),
-                *((("b, bytes read per second", f"{pace.cache_bytes_per_s:.4g}"),) * spec.cache),
+                *((("b, bytes read per second", f"{cache_rate:.4g}"),) * spec.cache),
             ),
-            arithmetic=f"{further.cache_bytes} / {pace.cache_bytes_per_s:.4g} = "
-            f"{_s(further.cache_s)}"
+            arithmetic=f"{further.cache_bytes} / {cache_rate:.4g} = {_s(further.cache_s)}"
             if spec.cache
             else f"attention over {middle} tokens: {_s(further.cache_s)}",
         ),

@@ -80,8 +80,11 @@ def _layer_json(layer: Layer) -> dict[str, Any]:
 
 def _layer(record: dict[str, Any]) -> Layer:
     def part(value: dict[str, Any]) -> Any:
-        values = {k: tuple(v) if isinstance(v, list) else v for k, v in value.items()}
-        return _KINDS[values.pop("kind")](**values)
+        values: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in value.items()
+        }
+        make: Any = _KINDS[values.pop("kind")]
+        return make(**values)
 
     return Layer(
         mixer=part(record["mixer"]), mlp=part(record["mlp"]), n_norms=int(record["n_norms"])

@@ -41,6 +41,20 @@ SWEPT: dict[str, tuple[str | int | bool, ...]] = {  # what a sweep of answers va
     "cache": (True, False),
     "context": (32, 64, 128, 256, 512, 1024, 2048),
 }
+WORKS = ("train", "prefill", "decode")  # what is measured of a model on the ladder
+LADDER_FORMATS = ("fp32", "bf16", "int8", "int4")  # of weights; a training step has the first two
+RUNGS = (  # parameters, about: core.ladder has the shapes
+    100_000,
+    300_000,
+    1_000_000,
+    3_000_000,
+    12_000_000,
+    30_000_000,
+    60_000_000,
+    135_000_000,
+    350_000_000,
+)
+MAX_RUNG = 10_000_000_000
 
 
 def _require(ok: bool, what: str, value: object, rule: str, remedy: str) -> None:
@@ -109,7 +123,7 @@ class RunSpec:
     Raises: ValueError naming the field, its value, the rule and a remedy.
     """
 
-    purpose: ClassVar[str]  # train or generate
+    purpose: ClassVar[str]  # train, generate or measure
     specimen: ClassVar[str]  # what is trained, or how it is used
 
     def __post_init__(self) -> None:
@@ -544,6 +558,77 @@ class CalibrationSpec(RunSpec):
         _require_whole("threads", self.threads, 1, 256)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LadderSpec(RunSpec):
+    """Not one model but a ladder of them, from small to large: bytes and seconds of a training
+    step, of reading a prompt and of a further token, on each rung that fits memory and budget.
+
+    Weights are drawn at random, since neither bytes nor seconds depend on them.
+    """
+
+    purpose: ClassVar[str] = "measure"
+    specimen: ClassVar[str] = "ladder"
+
+    works: tuple[str, ...] = WORKS
+    formats: tuple[str, ...] = LADDER_FORMATS
+    rungs: tuple[int, ...] = RUNGS  # parameters, about, smallest first
+    budget_s: float = 60.0  # no point is begun that would end later
+    batch_size: int = 4  # sequences of a training step; an answer is one
+    seq_len: int = 128  # tokens of each, of the prompt, and of the context of a further token
+    threads: int = 1
+
+    def _check(self) -> None:
+        for what, values, allowed in (
+            ("works", self.works, WORKS),
+            ("formats", self.formats, LADDER_FORMATS),
+        ):
+            _require_list(what, values, "give some")
+            for value in values:
+                _require_one_of(what, value, allowed)
+            self._require_each_once(what, values, f"choose among {', '.join(allowed)}")
+        _require_list("rungs", self.rungs, "give some")
+        for n in self.rungs:
+            _require_whole("rung", n, 50_000, MAX_RUNG)
+        self._require_each_once("rungs", self.rungs, "choose some numbers of parameters")
+        _require(
+            list(self.rungs) == sorted(self.rungs),
+            "rungs",
+            self.rungs,
+            "do not rise",
+            "give the smallest first",
+        )
+        _require_number("budget_s", self.budget_s, 1, 800)
+        _require_whole("batch_size", self.batch_size, 1, 64)
+        _require_whole("seq_len", self.seq_len, 8, 2048)
+        _require_whole("threads", self.threads, 1, 256)
+        _require(
+            bool(self.points),
+            "formats",
+            self.formats,
+            "are none that a training step has",
+            "choose fp32 or bf16, or another work",
+        )
+
+    @staticmethod
+    def _require_each_once(what: str, values: tuple[Any, ...], remedy: str) -> None:
+        once = 0 < len(values) == len(set(values))
+        _require(once, what, values, "must be at least one, each once", remedy)
+
+    @property
+    def points(self) -> tuple[tuple[int, str, str], ...]:
+        """(rung, work, format) of every point in the order of measuring: rung by rung, formats in
+        turn, so that what a busy machine spoils is spread over them.
+        """
+        return tuple(
+            (rung, work, name)
+            for rung in self.rungs
+            for trains in (True, False)
+            for name in self.formats
+            for work in self.works
+            if (work == "train") == trains and (not trains or name in MIXED_PRECISIONS)
+        )
+
+
 SPEC_KINDS: dict[str, type[RunSpec]] = {
     kind.specimen: kind
     for kind in (
@@ -557,6 +642,7 @@ SPEC_KINDS: dict[str, type[RunSpec]] = {
         GenerateSpec,
         AnswerSweepSpec,
         CalibrationSpec,
+        LadderSpec,
     )
 }
 TrainSpec = PlaygroundSpec

@@ -13,11 +13,22 @@ from dataclasses import dataclass, replace
 from core.sizes import Bytes
 
 SIZES = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "none": 0}
+_SAME = {
+    "float64": "fp64",
+    "float32": "fp32",
+    "tf32": "fp32",
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "fp8_e4m3": "fp8",
+    "fp8_e5m2": "fp8",
+    "8bit": "int8",
+}
 
 
 def size(number_format: str) -> float:
     """Bytes of one number; of `fp32+bf16`, both. Raises: ValueError naming the formats."""
-    parts = [part.strip() for part in number_format.split("+")]
+    parts = [part.strip().lower() for part in number_format.split("+")]
+    parts = [_SAME.get(part, part) for part in parts]
     for part in parts:
         if part not in SIZES:
             raise ValueError(f"format={part!r} is unknown; choose {', '.join(SIZES)}")
@@ -176,7 +187,14 @@ def recipe_of(
     accumulator: str = "none",
     optimizer: str = "adamw",
 ) -> Recipe:
-    """A recipe from the formats of its parts. Raises: ValueError naming an unknown format."""
+    """A recipe from the formats of its parts. `moments`: of each; `fp8+fp16` where two differ.
+
+    Raises: ValueError naming an unknown format or optimizer.
+    """
+    if optimizer not in OPTIMIZERS:
+        raise ValueError(f"optimizer={optimizer!r} is unknown; choose {', '.join(OPTIMIZERS)}")
+    state = OPTIMIZERS[optimizer]
+    n_moments = 1 if "+" in moments and state.moments == 2 else state.moments
     return Recipe(
         name="own",
         label="own",
@@ -184,7 +202,7 @@ def recipe_of(
         gradients=size(gradients),
         master=size(master),
         accumulator=size(accumulator),
-        moments=OPTIMIZERS[optimizer].moments * size(moments),
+        moments=n_moments * size(moments) if state.fixed is None else state.fixed,
     )
 
 
@@ -306,6 +324,23 @@ def sharded(
     return Bytes(n_params / (tensor_parallel * pipeline_parallel) * each)
 
 
+def data_parallel(devices: int, *, tensor_parallel: int = 1, pipeline_parallel: int = 1) -> int:
+    """Ranks that ZeRO may split among: devices that are left over to hold the same part.
+
+    Raises: ValueError unless tensor × pipeline divides the devices.
+    """
+    _require_count("devices", devices)
+    _require_count("tensor_parallel", tensor_parallel)
+    _require_count("pipeline_parallel", pipeline_parallel)
+    ranks, rest = divmod(devices, tensor_parallel * pipeline_parallel)
+    if rest:
+        raise ValueError(
+            f"devices={devices} is no multiple of tensor_parallel × pipeline_parallel="
+            f"{tensor_parallel * pipeline_parallel}; choose a multiple"
+        )
+    return ranks
+
+
 def megatron_per_param(param: str, gradient: str, *, distributed: bool, ranks: int) -> float:
     """Bytes for each parameter in Megatron-LM, with and without its distributed optimizer.
 
@@ -322,9 +357,6 @@ def megatron_per_param(param: str, gradient: str, *, distributed: bool, ranks: i
     if gradient != "fp32":
         split += 4
     return whole + (split / ranks if distributed else split)
-
-
-ZERO_BUFFER = 1.5  # factor that DeepSpeed's estimators put on memory of the CPU
 
 
 def deepspeed(
@@ -373,10 +405,16 @@ def largest_of_stages(sizes: Mapping[str, float]) -> float:
 
 
 def accelerate_stages(weights: str) -> dict[str, float]:
-    """Bytes for each parameter in each of accelerate's stages of training in fp16 or fp32."""
-    model = size(weights.split("+")[0])
-    half = size(weights.split("+")[-1])
-    return {"model": half, "gradients": model, "optimizer": 2 * model, "step": 2 * model}
+    """Bytes for each parameter in each of accelerate's stages of training: weights in `fp32`, or in
+    16 bits beside fp32 (`fp32+fp16`).
+
+    Source: accelerate, commands/estimate.py, `estimate_training_usage`.
+    """
+    wide = size("fp32")
+    if size(weights) == wide:
+        return {"model": wide, "gradients": wide, "optimizer": 2 * wide, "step": 4 * wide}
+    narrow = size(weights.split("+")[-1])
+    return {"model": wide, "gradients": wide + narrow, "optimizer": 2 * wide, "step": 2 * wide}
 
 
 # -- adapters -----------------------------------------------------------------------------------

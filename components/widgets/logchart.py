@@ -1,13 +1,15 @@
-"""Door of the chart widget: values against a size, on axes that may be logarithmic.
+"""Doors of two drawn widgets: values against a size, on axes that may be logarithmic, and bars.
 
 Predicted is dashed or hollow, measured solid or filled, what was never measured here hatched.
 """
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import streamlit as st
 from streamlit.components.v2 import component
 
 from components.theme import COLOURS
@@ -32,6 +34,13 @@ _mount = component("logchart", css=_CSS, js=shim("logchart.js"))
 _mount_stacks = component("stacks", css=_CSS, js=shim("stacks.js"))
 
 XY = tuple[float, float]
+
+
+def _finite(values: Iterable[float | None], what: str) -> None:
+    """The browser cannot read NaN or infinity: one of them would take the whole chart with it."""
+    for value in values:
+        if value is not None and not math.isfinite(value):
+            raise ValueError(f"{what} holds {value}, which is no finite number; leave it out")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +74,8 @@ class Line:
     band: Sequence[tuple[float, float, float]] = ()
 
     def message(self) -> dict[str, Any]:
+        _finite((v for p in self.points for v in p), f"the line {self.name!r}")
+        _finite((v for b in self.band for v in b), f"the band of {self.name!r}")
         return {
             "kind": "line",
             "name": self.name,
@@ -77,8 +88,9 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """`id`: what is told when it is chosen; `rows`: more lines of its card; `named`: its label
-    stands beside it where there is room.
+    """`id`: what is told when it is chosen, and points of several series that have it are told
+    together; `rows`: more lines of its card; `named`: its label stands beside it where there is
+    room.
     """
 
     x: float
@@ -100,6 +112,7 @@ class Points:
     symbol: str = "circle"
 
     def message(self) -> dict[str, Any]:
+        _finite((v for p in self.items for v in (p.x, p.y)), f"{self.name!r}")
         return {
             "kind": "points",
             "name": self.name,
@@ -129,6 +142,14 @@ class Stack:
     layers: Sequence[Layer]
 
     def message(self) -> dict[str, Any]:
+        _finite(self.xs, f"the stack {self.name!r}")
+        for layer in self.layers:
+            _finite(layer.values, f"the layer {layer.name!r}")
+            if len(layer.values) != len(self.xs):
+                raise ValueError(
+                    f"the layer {layer.name!r} has {len(layer.values)} values for "
+                    f"{len(self.xs)} places; give one for each"
+                )
         return {
             "kind": "stack",
             "name": self.name,
@@ -182,6 +203,8 @@ class LogChart:
 
     def message(self) -> dict[str, Any]:
         m = self.measure
+        _finite((r.at for r in self.lines), "a reference line")
+        _finite(() if m is None else (m.x, m.low, m.high), "the measure")
         return {
             "x": self.x.message(),
             "y": self.y.message(),
@@ -203,14 +226,14 @@ class LogChart:
 
 def logchart(figure: LogChart, *, key: str, on_pick: Callable[[str], None] | None = None) -> None:
     """Draw it. `on_pick` is called with the id of a point that is chosen, before the rerun."""
-    import streamlit as st
 
     def picked() -> None:
         chosen = st.session_state.get(key, {}).get("picked")
         if chosen and on_pick is not None:
             on_pick(str(chosen))
 
-    _mount(key=key, data=figure.message(), on_picked_change=picked)
+    data = figure.message() | {"picks": on_pick is not None}
+    _mount(key=key, data=data, on_picked_change=picked)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,7 +265,17 @@ def stacks(
     capacity: tuple[float, str] | None = None,
 ) -> None:
     """Bars to scale on one axis; `capacity`: a value and its label, beyond which is hatched."""
-    data = {
+    _mount_stacks(key=key, data=stacks_message(rows, summary, unit, capacity))
+
+
+def stacks_message(
+    rows: Sequence[StackRow], summary: str, unit: str, capacity: tuple[float, str] | None
+) -> dict[str, Any]:
+    """What the browser draws of bars."""
+    for row in rows:
+        _finite((s.value for s in row.segments), f"the bar {row.name!r}")
+    _finite(() if capacity is None else capacity[:1], "the capacity")
+    return {
         "rows": [
             {
                 "name": row.name,
@@ -265,4 +298,3 @@ def stacks(
         "summary": summary,
         "colours": COLOURS,
     }
-    _mount_stacks(key=key, data=data)

@@ -19,6 +19,7 @@ from core.specs import (
     DepthsSpec,
     FinetuneSpec,
     GenerateSpec,
+    LadderSpec,
     PlaygroundSpec,
     RunSpec,
     Spec,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from core.engine.calibrate import Calibrating
     from core.engine.depths import DepthSweep
     from core.engine.finetune import Finetune
+    from core.engine.ladder import Ladder
     from core.engine.train_torch import TorchTraining
 
 OUTPUT_GRID = 48  # cells a side of the output's picture
@@ -47,6 +49,7 @@ Run = Union[
     "Answer",
     "AnswerSweep",
     "Calibrating",
+    "Ladder",
 ]
 
 
@@ -236,6 +239,10 @@ def run_of(spec: RunSpec) -> "Run":
         from core.engine.calibrate import Calibrating
 
         return Calibrating(spec)
+    if isinstance(spec, LadderSpec):
+        from core.engine.ladder import Ladder
+
+        return Ladder(spec)
     if isinstance(spec, FinetuneSpec):
         from core.engine.finetune import Finetune
 

@@ -149,7 +149,8 @@ def bare_outlook(bare: Look, work: str) -> Outlook:
 
 def test_no_dot_lies_above_the_roof():
     seen = look()
-    figure = latency_roofline.figure(seen, list(latency_times.by_batch(seen).values()))
+    batches = latency_times.by_batch(seen)
+    figure = latency_roofline.figure(seen, [batches[b] for b in latency_roofline.BATCHES])
     using = seen.works["decode"].using
     assert using is not None and using.rates.peak_flops is not None
     for series in figure.message()["series"]:
