@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from statistics import mean
 
+import numpy as np
 import streamlit as st
 
 from components import sizing
@@ -25,6 +26,7 @@ from components.theme import count, error_text, rate_text, seconds_text, times_t
 from components.widgets.logchart import Axis, LogChart, Point, Points, Reference, logchart
 from components.widgets.logchart import Line as Drawn
 from core.answers import held_bytes
+from core.counts import counts
 from core.device_rates import ENGINE_FORMATS
 from core.ladder import shape_of_size
 from core.sweeps import Row
@@ -105,6 +107,7 @@ def _series(
     xs, ends = list(every.ladder), found.band
     local = local_line(look, work)
     if local is not None:
+        model_s = _as_the_ladder(local[0], local[1], xs, line_s, model_s)
         xs, line_s, ends = local
     n = found.n_tokens
     band: list[tuple[float, float, float]] = []
@@ -147,6 +150,29 @@ def _series(
             )
         )
     return drawn
+
+
+def _as_the_ladder(
+    sizes: Sequence[int],
+    local_s: Sequence[float],
+    xs: Sequence[int],
+    roofline_s: Sequence[float],
+    model_s: Sequence[float],
+) -> list[float]:
+    """Rooflines of published models, each times what a ladder's model of as many active parameters
+    takes here beyond its own roofline.
+    """
+    known = dict(zip(xs, roofline_s, strict=True))
+    beyond = [(n, s / known[n]) for n, s in zip(sizes, local_s, strict=True) if n in known]
+    at = np.log([n for n, _ in beyond])
+    ratio = np.interp(np.log(_active()), at, np.log([r for _, r in beyond]))
+    return (np.asarray(model_s) * np.exp(ratio)).tolist()
+
+
+@functools.cache
+def _active() -> tuple[int, ...]:
+    """Parameters that one token meets, of each model of the catalogue."""
+    return tuple(counts(m.shape).active for m in sizing.everything().catalogue)
 
 
 def _measured(look: Look, work: str) -> list[Row]:
@@ -203,14 +229,19 @@ def _takeaway(look: Look, lines: Sequence[Line]) -> None:
     elif _shifted(look):
         st.caption(
             "Filled marks were measured with the ladder's own batch and length, which are told "
-            "when you point at one: they lie beside the line where the page's settings differ."
+            "when you point at one: they lie beside the line where the page's settings differ. "
+            "Hollow ones take as much longer than their roofline as the ladder's model of their "
+            "size."
         )
 
 
 def _shifted(look: Look) -> bool:
+    """Whether something was measured under other settings than the page's."""
+    batch, tokens = look.serving.batch_size, look.serving.context
     return any(
-        (r.batch_size, r.seq_len) != (look.training.batch_size, look.training.seq_len)
-        for r in _measured(look, "train")
+        (r.batch_size, r.seq_len) != (batch, look.prompt if work == "prefill" else tokens)
+        for work in WORKS
+        for r in _measured(look, work)
     )
 
 

@@ -1,13 +1,17 @@
 """How busy the arithmetic is: a step's operations by every convention, as shares of the peak."""
 
 import functools
+from dataclasses import replace
 
 import streamlit as st
 
 from components import pacing
 from components.latency_times import Look, flop_text, markdown_table, percent
-from components.theme import count, plain, seconds_text
+from components.theme import bytes_text, count, plain, rate_text, seconds_text
 from core.architecture import ModelShape
+from core.quantised import weights_bytes
+from core.roofline import ceiling_tokens_per_s, impossible_claim, required_bandwidth
+from core.sizes import Bytes
 from core.utilisation import CONVENTIONS, Convention, Impossible, checked_mfu, convention_flops, mfu
 
 
@@ -41,6 +45,45 @@ def section(look: Look) -> None:
         f"{high / low:.2f}. MFU leaves out what is computed again, HFU counts it, so HFU is never "
         "the smaller."
     )
+
+
+def claim(look: Look) -> None:
+    """Whether a speed can be true: the bandwidth that it needs beside the one that there is."""
+    st.subheader("Can it be true?")
+    left, right = st.columns([1, 3], vertical_alignment="center")
+    with left:
+        told = int(pacing.setting("claim"))
+    one = look.of("decode", replace(look.serving, batch_size=1))
+    if one.using is None:
+        return
+    read, bandwidth = Bytes(one.n_bytes), one.using.rates.bandwidth_bytes_s
+    ceiling = ceiling_tokens_per_s(read, bandwidth)
+    with right:
+        if not told:
+            st.markdown(
+                f"No single answer comes faster than **{rate_text(ceiling)}** here: "
+                f"{plain(look.device_name)} reads {bytes_text(bandwidth)} a second, and each token "
+                f"{bytes_text(round(one.n_bytes))}."
+            )
+            return
+        needed = required_bandwidth(read, told)
+        st.markdown(
+            f"{rate_text(told)} need **{bytes_text(needed)}** a second; "
+            f"{plain(look.device_name)} has {bytes_text(bandwidth)}: "
+            f"**{percent(needed / bandwidth)}** of it."
+        )
+        why = impossible_claim(
+            weights_bytes(look.shape, look.serving.weight_format),
+            told,
+            bandwidth=bandwidth,
+            memory=look.device.usable if look.device else None,
+            read=read,
+        )
+        if why:
+            st.warning(
+                f"Impossible as one answer on one device: {plain(why)}. It may be the sum of many "
+                "answers at once or of many devices, a model of fewer bits, or drafts accepted."
+            )
 
 
 def step_flops(look: Look, convention: Convention) -> float:

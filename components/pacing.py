@@ -41,6 +41,15 @@ OWN = {
             high=100_000_000,
         ),
         Control(
+            key="claim",
+            label="A speed you were told",
+            help="Tokens a second of one answer by this model on this device, from a headline or a "
+            "data sheet. 0: none.",
+            default=0,
+            widget="whole",
+            high=100_000_000,
+        ),
+        Control(
             key="accept",
             label="Drafted tokens accepted",
             help="How often the model would have written the drafted token itself.",

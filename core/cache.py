@@ -36,6 +36,9 @@ FORMATS = {
 }
 
 
+VLLM_BLOCK = 16  # tokens that vLLM's allocator hands out at once. Source: vLLM, CacheConfig
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
     """What the layers of one kind keep."""
@@ -78,9 +81,16 @@ def cache_bytes(
 
     `block`: tokens that an allocator hands out at once; each sequence is rounded up to it.
     """
-    held = math.ceil(n_tokens / block) * block if block > 1 else n_tokens
+    held = _whole_blocks(n_tokens, block)
     numbers = sum(kept.numbers(held) for kept in kept_by_kind(shape))
     return Bytes(batch_size * numbers * bytes_per_number)
+
+
+def _whole_blocks(n_tokens: float, block: int) -> float:
+    """Raises: ValueError for a block of no token."""
+    if block < 1:
+        raise ValueError(f"block={block!r} is below 1; choose 1 or more")
+    return math.ceil(n_tokens / block) * block if block > 1 else n_tokens
 
 
 def bytes_per_token(shape: ModelShape, bytes_per_number: float = 2) -> Bytes:
@@ -111,9 +121,9 @@ def tokens_that_fit(
     return low
 
 
-def of_tokens(per_token: Bytes, n_tokens: float, *, batch_size: int = 1) -> Bytes:
+def of_tokens(per_token: Bytes, n_tokens: float, *, batch_size: int = 1, block: int = 1) -> Bytes:
     """Of sequences of a model that is known by what one token leaves."""
-    return per_token * (n_tokens * batch_size)
+    return per_token * (_whole_blocks(n_tokens, block) * batch_size)
 
 
 def tokens_in_pool(pool: Bytes, per_token: Bytes, *, block: int = 1) -> int:

@@ -29,6 +29,7 @@ def page() -> None:
     latency_ops.section(look)
     latency_batch.section(look, batches)
     latency_utilisation.section(look)
+    latency_utilisation.claim(look)
     latency_speculation.section(look)
     latency_errors.section(look)
 

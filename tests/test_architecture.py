@@ -18,7 +18,9 @@ ROOT = Path(__file__).resolve().parent.parent
 LAYERS = ("core", "components", "pages")  # each may import itself and those before it
 FORMULAS = (
     "specs", "shapes", "units", "optimizers", "ops", "transformer", "memory", "quantities",
-    "compare", "drawing",
+    "compare", "drawing", "architecture", "sizes", "counts", "columns", "step_columns",
+    "work_columns", "states", "activations", "cache", "blocks", "quantised", "footprints", "fits",
+    "utilisation", "roofline", "speculation", "products", "ladder",
 )  # fmt: skip
 WORLD = {
     "os", "sys", "time", "datetime", "io", "pathlib", "glob", "shutil", "tempfile", "socket",

@@ -2,7 +2,7 @@
 
 import { errorText, exactly, readable, scale, spanned, spread, thinned, tickText } from "./logchart_scale.js";
 
-export const defaults = { right: 18, top: 24, bottom: 46, narrow: 520, near: 22, letter: 6.3, row: 15, lean: 13, gutter: 132 };
+export const defaults = { right: 18, top: 24, bottom: 46, narrow: 520, near: 22, letter: 6.1, row: 15, lean: 13, gutter: 172 };
 
 const at = (v) => Math.round(v * 10) / 10;
 const sizeOf = (text) => String(text).length * defaults.letter;
@@ -20,7 +20,7 @@ export function layout(figure, width, hidden = new Set()) {
   const left = Math.ceil(Math.max(22, ...y.ticks.map((v) => sizeOf(tickText(v, figure.y.unit)))) + 14);
   const across = (figure.lines ?? []).filter((l) => l.axis !== "x" && within(y, l.at));
   const gutter = !narrow && across.length > 0;
-  const right = gutter ? Math.min(d.gutter, Math.max(...across.map((l) => sizeOf(l.label))) + 24) : d.right;
+  const right = gutter ? Math.min(d.gutter, width * 0.2, Math.max(...across.map((l) => sizeOf(l.label))) + 24) : d.right;
   const x = scale(spanned(figure.x, shown.flatMap(valuesOf(0))), left, width - right, Math.max(3, Math.floor((width - left - right) / 74)));
   x.ticks = thinned(x.ticks, (v) => x.to(v), (v) => sizeOf(tickText(v, figure.x.unit)) + 14);
   const view = { figure, width, height, left, right, narrow, gutter, x, y, shown, hidden, across };
@@ -194,6 +194,9 @@ export function told(view, { series, item }) {
 
 const touches = (a, b) => a.x < b.x + b.w && b.x < a.x + a.w && a.y < b.y + b.h && b.y < a.y + a.h;
 
+/** A name stands clearly nearer to its own point than to what is drawn in another colour. */
+const widened = (m) => ({ x: m.x - 8, y: m.y - 8, w: m.w + 16, h: m.h + 16 });
+
 /** A text's box from where it is anchored; y is its baseline. */
 function boxed(text, x, y, anchor = "start") {
   const w = sizeOf(text);
@@ -203,14 +206,14 @@ function boxed(text, x, y, anchor = "start") {
 /** Boxes that a label must keep clear of: points, and lines every few pixels. */
 function obstacles(view) {
   const found = [];
-  view.drawn.forEach((d) => {
-    for (const dot of d.dots ?? []) if (dot) found.push({ x: dot[0] - 5, y: dot[1] - 5, w: 10, h: 10 });
+  view.drawn.forEach((d, series) => {
+    for (const dot of d.dots ?? []) if (dot) found.push({ x: dot[0] - 5, y: dot[1] - 5, w: 10, h: 10, series, dot });
     const path = d.path ?? [];
     path.forEach((q, i) => {
       const p = path[i - 1];
       if (!p || !q) return;
       const n = Math.min(80, Math.max(1, Math.ceil(Math.hypot(q[0] - p[0], q[1] - p[1]) / 7)));
-      for (let k = 0; k <= n; k += 1) found.push({ x: p[0] + (q[0] - p[0]) * k / n - 1.5, y: p[1] + (q[1] - p[1]) * k / n - 1.5, w: 3, h: 3 });
+      for (let k = 0; k <= n; k += 1) found.push({ x: p[0] + (q[0] - p[0]) * k / n - 1.5, y: p[1] + (q[1] - p[1]) * k / n - 1.5, w: 3, h: 3, series });
     });
   });
   return found;
@@ -222,7 +225,7 @@ export function labelled(view) {
   const texts = [];
   const clear = (box, others = texts) => box.x >= view.left - 2 && box.x + box.w <= view.width - 2 && box.y >= 0
     && !others.some((o) => touches({ x: box.x - 3, y: box.y - 1, w: box.w + 6, h: box.h + 2 }, o));
-  const measure = measured(view);
+  const measure = measured(view, marks);
   for (const t of measure?.texts ?? []) texts.push(boxed(t.text, t.x, t.y, t.anchor));
   if (measure) texts.push({ x: measure.x - 4, y: Math.min(measure.a, measure.b), w: 8, h: Math.abs(measure.a - measure.b) });
   const across = acrossLabels(view, texts, marks, clear);
@@ -233,10 +236,11 @@ export function labelled(view) {
     if (!dot) return;
     const [px, py] = dot;
     const choices = [[px - 8, py - 8, "end"], [px, py - 11, "middle"], [px + 9, py + 16, "start"], [px + 9, py - 7, "start"], [px + 11, py + 4, "start"], [px - 11, py + 4, "end"], [px, py + 20, "middle"], [px - 9, py + 16, "end"]];
-    const own = marks.filter((m) => Math.abs(m.x + m.w / 2 - px) > 2 || Math.abs(m.y + m.h / 2 - py) > 2);
-    const free = choices.find(([lx, ly, anchor]) => {
-      const box = boxed(item[2], lx, ly, anchor);
-      return box.x + box.w <= view.width - view.right + 8 && clear(box) && clear(box, own);
+    const own = marks.filter((m) => m.dot !== dot);
+    const others = marks.filter((m) => m.series !== series && view.shown[m.series].colour !== s.colour).map(widened);
+    const free = choices.find((choice) => {
+      const box = boxed(item[2], ...choice);
+      return box.x + box.w <= view.width - view.right + 8 && clear(box) && clear(box, own) && clear(box, others);
     });
     if (!free) return;
     texts.push(boxed(item[2], ...free));
@@ -245,12 +249,15 @@ export function labelled(view) {
   return { measure, across, along, names };
 }
 
-function measured(view) {
+function measured(view, marks) {
   const m = view.figure.measure;
   if (!m || !within(view.x, m.x) || !placeable(view.y, m.low) || !placeable(view.y, m.high)) return null;
   const [x, a, b] = [view.x.to(m.x), view.y.to(m.low), view.y.to(m.high)].map(at);
-  const texts = [{ text: m.text, x: x + 9, y: (a + b) / 2 + 4, anchor: "start" }];
-  if (x + 9 + sizeOf(m.text) * 1.1 > view.width - view.right) Object.assign(texts[0], { x: x - 9, anchor: "end" });
+  const middle = (a + b) / 2 + 4;
+  const sides = [{ x: x + 9, anchor: "start" }, { x: x - 9, anchor: "end" }].map((side) => ({ text: m.text, y: middle, ...side }));
+  const inside = (t) => { const box = boxed(t.text, t.x, t.y, t.anchor); return box.x >= view.left && box.x + box.w * 1.1 <= view.width - view.right + 8; };
+  const free = (t) => !marks.some((mark) => touches(boxed(t.text, t.x, t.y, t.anchor), mark));
+  const texts = [sides.find((t) => inside(t) && free(t)) ?? sides.find(inside) ?? sides[0]];
   if (m.label) {
     const ends = x - sizeOf(m.label) - 9 > view.left;
     texts.push({ text: m.label, x: ends ? x - 9 : x + 9, y: Math.max(12, Math.min(a, b) - 8), anchor: ends ? "end" : "start" });
@@ -263,25 +270,26 @@ function acrossLabels(view, texts, marks, clear) {
   const { across, gutter } = view;
   const wanted = across.map((l, i) => ({ i, at: view.y.to(l.at), size: d.row, weight: (l.strong ? 1e6 : 0) - i }));
   const kept = spread(wanted, { most: gutter ? d.lean : 4, low: d.top - 8, high: view.height - d.bottom + 4 });
-  const found = across.map((l) => ({ ...l, y: at(view.y.to(l.at)), label: null }));
-  const lefts = view.left + 6;
+  const found = across.map((l) => ({ ...l, name: l.label, y: at(view.y.to(l.at)), label: null }));
+  const [left, right] = [view.left + 6, view.width - view.right];
   for (const k of [...kept].sort((a, b) => b.weight - a.weight)) {
     const line = found[k.i];
-    const rights = view.width - view.right;
-    const choices = gutter ? [[rights + 16, k.at + 4, "start"]] : [[lefts, k.at - 4, "start"], [rights - 2, k.at - 4, "end"]];
-    const free = choices.find(([x, y, anchor]) => gutter || (clear(boxed(line.label, x, y, anchor)) && (line.strong || clear(boxed(line.label, x, y, anchor), marks))));
-    if (!free) continue;
-    texts.push(boxed(line.label, ...free));
-    line.label = { text: fitted(line, view), x: free[0], y: at(free[1]), anchor: free[2], at: at(k.at) };
+    const text = fitted(line.name, view);
+    const choices = gutter ? [[right + 16, k.at + 4, "start"]] : [[left, k.at - 4, "start"], [right - 2, k.at - 4, "end"]];
+    const boxes = choices.map((choice) => boxed(text, ...choice));
+    const free = boxes.findIndex((box) => gutter || (clear(box) && (line.strong || clear(box, marks))));
+    if (free < 0) continue;
+    const [x, y, anchor] = choices[free];
+    texts.push(boxes[free]);
+    line.label = { text, x, y: at(y), anchor, at: at(k.at) };
   }
-  across.forEach((l, i) => { found[i].name = l.label; });
   return found;
 }
 
 /** A label cut to the room beside the chart; its whole text is in the card. */
-function fitted(line, view) {
+function fitted(text, view) {
   const most = Math.floor((view.gutter ? view.right - 18 : view.width * 0.7) / defaults.letter);
-  return line.label.length > most ? `${line.label.slice(0, most - 1).trimEnd()}…` : line.label;
+  return text.length > most ? `${text.slice(0, most - 1).trimEnd()}…` : text;
 }
 
 function alongLabels(view, texts, clear) {

@@ -36,23 +36,34 @@ export function layout(figure, width) {
   return { rows, x, high, limit, near, width, bottom: y - 4, height: y + d.axis, ticks };
 }
 
-/** What the segments are called, beneath them: those that touch stand a tier lower, with a lead; larger ones first. */
+/** What the segments are called, beneath them: those that touch stand lower, with a lead. Of several orders to
+ * place them in, the one that names most, then the one that needs the fewest tiers.
+ */
 export function labels(segments, width, unit, top) {
+  const byValue = [...segments].sort((a, b) => b.value - a.value);
+  const orders = [byValue, [...segments].reverse(), segments].flatMap((order) => [false, true].map((late) => arranged(order, width, unit, top, late)));
+  const worth = (found) => found.length * 10 - Math.max(0, ...found.map((t) => t.tier));
+  return orders.reduce((best, found) => (worth(found) > worth(best) ? found : best));
+}
+
+/** One way to place them; `late`: texts of the right half end at their segment instead of beginning there. */
+function arranged(order, width, unit, top, late) {
   const d = defaults;
   const taken = [];
-  for (const s of [...segments].sort((a, b) => b.value - a.value)) {
+  for (const s of order) {
     const text = `${s.name} ${readable(s.value, unit)}`;
     const w = text.length * d.letter;
-    const x = Math.min(s.x, Math.max(0, width - w - 2));
     const from = s.x + Math.min(s.w / 2, 6);
+    const ends = late && from > width / 2;
+    const x = ends ? from - w - 4 : Math.max(0, Math.min(s.x, width - w - 2));
+    if (x < 0) continue;
     const free = (tier) => taken.every((t) => {
-      const beside = x >= t.x + t.w + 10 || t.x >= x + w + 10;
-      if (t.tier === tier) return beside;
+      if (t.tier === tier) return x >= t.x + t.w + 10 || t.x >= x + w + 10;
       const [upper, lower] = t.tier < tier ? [t, { from }] : [{ x, w }, t];
-      return lower.from < upper.x - 4 || lower.from > upper.x + upper.w + 4; // a lead passes beside the text above it
+      return lower.from < upper.x - 3 || lower.from > upper.x + upper.w + 3; // a lead passes beside the text above it
     });
     const tier = Array.from({ length: d.tiers }, (_, k) => k).find(free);
-    if (tier !== undefined) taken.push({ i: s.i, x, w, text, tier, from, y: top + 15 + d.tier * tier });
+    if (tier !== undefined) taken.push({ i: s.i, x, w, text, tier, from, lead: tier > 0 || ends, y: top + 15 + d.tier * tier, ends });
   }
   return taken;
 }
@@ -85,8 +96,8 @@ export function markup(view, figure, c, id, focus = null) {
     for (const s of row.segments) out += `<rect x="${s.x}" y="${row.y}" width="${s.w}" height="${d.row}" fill="${fillOf(s.pattern, colourOf(s, c), id)}" stroke="${c.background}" stroke-width="1.2" rx="${Math.min(3, s.w / 3)}"/>`;
     if (row.over) out += `<rect x="${row.over.x}" y="${row.y - 3}" width="${row.over.w}" height="${d.row + 6}" rx="3" fill="url(#${id}-beyond-${c.ink.slice(1)})" fill-opacity=".28" stroke="${c.loss}" stroke-width="1.4"/>`;
     for (const l of row.labels) {
-      if (l.tier) out += `<path d="M${l.from} ${row.y + d.row + 2}V${l.y - 11}" stroke="${c.muted}" stroke-width=".8"/>`;
-      out += `<text class="halo muted" x="${l.x}" y="${l.y}">${escaped(l.text)}</text>`;
+      if (l.lead) out += `<path d="M${l.from} ${row.y + d.row + 2}V${l.y - (l.ends ? 2 : 11)}" stroke="${c.muted}" stroke-width=".8"/>`;
+      out += `<text class="halo muted" x="${l.ends ? l.from - 4 : l.x}" y="${l.y}" text-anchor="${l.ends ? "end" : "start"}">${escaped(l.text)}</text>`;
     }
     const held = focus?.row === k ? row.segments.find((s) => s.i === focus.i) : null;
     if (held) out += `<rect x="${held.x}" y="${row.y}" width="${held.w}" height="${d.row}" fill="none" stroke="${c.ink}" stroke-width="2.2" rx="3"/>`;

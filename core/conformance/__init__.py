@@ -43,11 +43,15 @@ class Outcome:
 def check(row: Mapping[str, str | None]) -> Outcome:
     """One row against the project's functions; whatever is wrong with it is said, not raised."""
     cells = {name: (row.get(name) or "").strip() for name in COLUMNS}
-    id, quantity = cells["id"] or "(no id)", cells["quantity"]
-    id = " ".join(id.split())[:80]
+    quantity = cells["quantity"]
 
     def outcome(status: str, says: str) -> Outcome:
-        return Outcome(id=id, quantity=quantity, status=status, says=says)
+        return Outcome(
+            id=_line(cells["id"] or "(no id)", 80),
+            quantity=_line(quantity or "(no quantity)", 80),
+            status=status,
+            says=_line(says, 400),
+        )
 
     tolerated = bool(cells["rel_tol"])
     bad, cannot = (FAILED, UNSUPPORTED) if tolerated else (BROKEN, SHOWN)
@@ -65,8 +69,10 @@ def check(row: Mapping[str, str | None]) -> Outcome:
         return outcome(*_related(quantity, inputs, expected, cells["unit"]))
     except Unsupported as why:
         return outcome(cannot, str(why))
+    except ZeroDivisionError:
+        return outcome(cannot, "an input is 0 that something is divided by; give more")
     except Exception as why:  # a file is anyone's: whatever its inputs set off is the row's own
-        return outcome(cannot, f"{type(why).__name__}: {' '.join(str(why).split())[:200]}")
+        return outcome(cannot, f"{type(why).__name__}: {why}")
 
 
 def _compared(
@@ -79,7 +85,7 @@ def _compared(
     off = abs(got - expected)
     whole = isinstance(got, int) and isinstance(expected, int)
     allowed = max(tolerance, 0 if whole else EXACT) * abs(expected)
-    said = f"got {got:.10g}, expected {expected:.10g} {unit}, tolerance {tolerance:g}"
+    said = f"got {_digits(got)}, expected {_digits(expected)} {unit}, tolerance {tolerance:g}"
     return (PASSED if off <= allowed else FAILED), said
 
 
@@ -182,6 +188,16 @@ def main(argv: Sequence[str]) -> int:
     for line in summary(outcomes):
         print(line)
     return int(any(o.status in (FAILED, BROKEN) for o in outcomes))
+
+
+def _line(text: str, most: int) -> str:
+    """A text as one line, and not a long one."""
+    text = " ".join(text.split())
+    return text if len(text) <= most else text[:most] + "…"
+
+
+def _digits(number: float) -> str:
+    return f"{number:,}" if isinstance(number, int) else f"{number:.10g}"
 
 
 def _printable(text: str) -> str:

@@ -1,11 +1,12 @@
 """What an adapter gives, and how a row's inputs are asked for."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from core.sizes import UNITS, Bytes
+
+MOST = 1e30  # beyond every size, count and rate that is computed with
 
 
 class Unsupported(Exception):
@@ -23,6 +24,9 @@ _KINDS: tuple[dict[str, float], ...] = (
     {"t": 1, "kg": 1e-3},
     {"kWh": 1, "MWh": 1e3, "GWh": 1e6},
     {"tokens": 1, "token": 1},
+    {"params": 1, "parameters": 1, "M params": 1e6, "B params": 1e9},
+    {"bit": 1, "bits": 1, "bit/weight": 1, "bits/weight": 1, "bpw": 1},
+    {"B/param": 1, "bytes/param": 1},
 )  # fmt: skip
 
 
@@ -63,8 +67,8 @@ class Inputs:
             if value is None:
                 continue
             good = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if not good or not math.isfinite(value):
-                raise Unsupported(f"{name}={value!r} is no number")
+            if not good or not abs(value) <= MOST:
+                raise Unsupported(f"{name}={str(value)[:40]} is no number up to {MOST:g}")
             if value < 0:
                 raise Unsupported(f"{name}={value!r} is below 0")
             return value

@@ -1,5 +1,6 @@
 """Adapters of bytes, parameters, bits and files: a row's inputs put into the pages' functions."""
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,15 +15,62 @@ from core.sizes import Bytes
 # -- states -------------------------------------------------------------------------------------
 
 
+# What rows may call the same thing -> its name here.
+_OFFLOADS = {
+    "cpu": "optimizer",
+    "optim": "optimizer",
+    "param": "params",
+    "all": "params",
+    "both": "params",
+    "optimizer+params": "params",
+    "params+optimizer": "params",
+    "optimizer+param": "params",
+    "param+optimizer": "params",
+}
+_ESTIMATORS = {"zero2_code": "zero2_head", "zero2_doc": "zero2_docs"}
+_OPTIMIZERS = {
+    "adam": "adamw",
+    "adamw_8bit": "adam8bit",
+    "adamw8bit": "adam8bit",
+    "8bit_adam": "adam8bit",
+    "adam_8bit": "adam8bit",
+    "sgd_momentum": "momentum",
+    "sgd+momentum": "momentum",
+    "lion": "momentum",
+}
+
+
+def _parallel(given: Inputs) -> dict[str, int]:
+    return {
+        "tensor_parallel": given.whole("tp", default=1),
+        "pipeline_parallel": given.whole("pp", default=1),
+    }
+
+
+def _ranks(given: Inputs) -> int:
+    """Of data parallelism; of all devices, those that hold the same part."""
+    if given.has("dp"):
+        return given.whole("dp")
+    return states.data_parallel(given.whole("gpus", "world_size", default=1), **_parallel(given))
+
+
+def _estimator(given: Inputs) -> str:
+    name = given.text("estimator").lower()
+    if name == "zero2" and "18P" in given.text("formula", default=""):
+        return "zero2_head"
+    return _ESTIMATORS.get(name, name)
+
+
 def _states(given: Inputs) -> Answer:
     n_params = given.number("params")
     if given.has("estimator"):
+        offload = given.text("offload", default="none").lower()
         return states.deepspeed(
             n_params,
-            estimator=given.text("estimator"),
-            ranks=given.whole("gpus"),
+            estimator=_estimator(given),
+            ranks=_ranks(given),
             largest_layer=given.number("largest_layer", default=0),
-            offload=given.text("offload", default="none"),
+            offload=_OFFLOADS.get(offload, offload),
         )
     return states.sharded(
         n_params,
@@ -30,38 +78,55 @@ def _states(given: Inputs) -> Answer:
         gradients=given.number("grad_bytes"),
         states=given.number("optim_bytes"),
         stage=given.whole("zero_stage"),
-        ranks=given.whole("dp", "gpus"),
-        tensor_parallel=given.whole("tp", default=1),
-        pipeline_parallel=given.whole("pp", default=1),
+        ranks=_ranks(given),
+        **_parallel(given),
+    )
+
+
+def _recipe(given: Inputs) -> states.Recipe:
+    optimizer = given.text("optimizer", default="adamw").lower()
+    return states.recipe_of(
+        weights=given.text("weights"),
+        gradients=given.text("grads"),
+        moments=given.text("adam", default="fp32" if given.has("optimizer") else None),
+        master=given.text("master", default="none"),
+        accumulator="fp32" if given.flag("fp32_grad_accum") else "none",
+        optimizer=_OPTIMIZERS.get(optimizer, optimizer),
+    )
+
+
+def _per_param(given: Inputs, recipe: states.Recipe) -> float:
+    return states.sharded_per_param(
+        weights=recipe.weights,
+        gradients=recipe.gradients,
+        states=recipe.states,
+        stage=given.whole("zero_stage", default=0),
+        ranks=_ranks(given),
     )
 
 
 def _training_states(given: Inputs) -> Answer:
-    recipe = states.recipe_of(
-        weights=given.text("weights"),
-        gradients=given.text("grads"),
-        moments=given.text("adam"),
-        master=given.text("master", default="none"),
-        accumulator="fp32" if given.flag("fp32_grad_accum") else "none",
-    )
-    return Bytes(recipe.bytes_per_param) * given.number("params")
+    return Bytes(_per_param(given, _recipe(given))) * given.number("params")
 
 
 def _bytes_per_param(given: Inputs) -> Answer:
     if given.has("param"):
         each = states.megatron_per_param(
-            given.text("param"),
-            given.text("grad"),
+            given.text("param").lower(),
+            given.text("grad").lower(),
             distributed=given.flag("distributed"),
-            ranks=given.whole("dp", default=1),
+            ranks=_ranks(given),
+        )
+    elif given.has("param_bytes"):
+        each = states.sharded_per_param(
+            weights=given.number("param_bytes"),
+            gradients=given.number("grad_bytes"),
+            states=given.number("optim_bytes"),
+            stage=given.whole("zero_stage", default=0),
+            ranks=_ranks(given),
         )
     else:
-        each = states.recipe_of(
-            weights=given.text("weights"),
-            gradients=given.text("grads"),
-            moments=given.text("adam"),
-            master=given.text("master", default="none"),
-        ).bytes_per_param
+        each = _per_param(given, _recipe(given))
     return Value(number=each, unit="B/param")
 
 
@@ -70,11 +135,18 @@ def _accelerate(given: Inputs) -> Answer:
     return Value(number=states.largest_of_stages(stages), unit="B/param")
 
 
+_GPT_LAYERS = "12Lh2"  # the one formula of parameters that rows name
+
+
 def _gpt_states(given: Inputs) -> Answer:
     layers, hidden = given.whole("layers"), given.whole("hidden")
-    n_params = given.plain().get("params")
-    if isinstance(n_params, str) or n_params is None:
+    formula = given.plain().get("params", _GPT_LAYERS)
+    if isinstance(formula, str):
+        if re.sub(r"[\s*^]", "", formula) != _GPT_LAYERS:
+            raise Unsupported(f"params={formula[:40]!r} is neither a number nor 12 L h^2")
         n_params = gpt_layers(layers, hidden)
+    else:
+        n_params = given.number("params")
     each = given.number("bytes_per_param")
     return states.sharded(
         n_params,
@@ -83,8 +155,7 @@ def _gpt_states(given: Inputs) -> Answer:
         states=0,
         stage=0,
         ranks=1,
-        tensor_parallel=given.whole("tp", default=1),
-        pipeline_parallel=given.whole("pp", default=1),
+        **_parallel(given),
     )
 
 
@@ -104,23 +175,60 @@ def _sizes(given: Inputs) -> dict[str, int]:
     }
 
 
+_MODES = {
+    "tp": "tp_no_sp_no_recompute",
+    "baseline": "tp_no_sp_no_recompute",
+    "tp+sp": "sp",
+    "sp_no_recompute": "sp",
+    "tp_sp_no_recompute": "sp",
+    "tp+selective": "selective",
+    "selective+sp": "sp+selective",
+    "tp+sp+selective": "sp+selective",
+    "full_recompute": "full",
+    "full+sp": "sp+full",
+    "tp+sp+full": "sp+full",
+    "no_recompute": "none",
+}
+
+
+def _mode(given: Inputs) -> str:
+    name = given.text("mode").lower()
+    return _MODES.get(name, name)
+
+
+def _maybe(given: Inputs, *names: str) -> int | None:
+    return given.whole(*names) if any(given.has(name) for name in names) else None
+
+
 def _first_stage(given: Inputs) -> Answer:
     return activations.first_stage_bytes(
-        given.text("mode"),
+        _mode(given),
         **_sizes(given),
         batch=given.whole("micro_batch", "batch"),
         layers=given.whole("layers"),
         tensor_parallel=given.whole("tp", default=1),
         stages=given.whole("pp", default=1),
-        interleave=given.whole("interleave") if given.has("interleave") else None,
+        interleave=_maybe(given, "interleave"),
+        micro_batches=_maybe(given, "micro_batches", "microbatches", "n_micro_batches"),
     )
 
 
 def _share(given: Inputs) -> Answer:
     share = activations.share_of_baseline(
-        given.text("mode"), **_sizes(given), tensor_parallel=given.whole("tp")
+        _mode(given), **_sizes(given), tensor_parallel=given.whole("tp")
     )
     return Value(number=100 * share, unit="%")
+
+
+def _of_layer(given: Inputs) -> Answer:
+    if not given.has("mode"):
+        return _copies(given)
+    return activations.layer_bytes(
+        _mode(given),
+        **_sizes(given),
+        batch=given.whole("micro_batch", "batch", default=1),
+        tensor_parallel=given.whole("tp", default=1),
+    )
 
 
 def _copies(given: Inputs) -> Answer:
@@ -164,7 +272,7 @@ def _saved(given: Inputs) -> Answer:
 
 
 def _saved_loss(given: Inputs) -> Answer:
-    upcast = "float" in given.text("logits")
+    upcast = any(word in given.text("logits").lower() for word in ("float", "fp32", "upcast"))
     return Value(number=activations.loss_saved_bytes(upcast=upcast), unit="B/(s*b*V)")
 
 
@@ -172,7 +280,13 @@ def _saved_loss(given: Inputs) -> Answer:
 
 
 def _params(given: Inputs) -> Answer:
-    return Value(number=counts(shape_of(given)).total, unit="params")
+    found = counts(shape_of(given))
+    left_out = 0
+    if given.flag("exclude_input_embedding"):
+        left_out += found.input_embedding
+    if given.flag("non_embedding") or given.flag("exclude_positions"):
+        left_out += found.positions
+    return Value(number=found.total - left_out, unit="params")
 
 
 def _active(given: Inputs) -> Answer:
@@ -186,15 +300,16 @@ def _bits(given: Inputs) -> Answer:
     if given.has("block_bytes", "block_weights"):
         bits = bits_per_weight(given.whole("block_bytes"), given.whole("block_weights"))
         return Value(number=bits, unit="bit")
-    named = {
-        k: v
-        for k, v in given.plain().items()
-        if k in ("block", "scale", "scale_bits", "zero", "absmax", "double_quant", "block2")
-    }
-    try:
-        bits = bits_of(given.text("format"), **named)
-    except (ValueError, KeyError, TypeError, AttributeError) as why:
-        raise Unsupported(str(why)) from None
+    bits = bits_of(
+        given.text("format"),
+        block=given.whole("block", "group", "group_size", default=0),
+        scale=given.text("scale", default=""),
+        scale_bits=given.whole("scale_bits", default=0),
+        zero=given.text("zero", default=""),
+        absmax=given.text("absmax", default=""),
+        double_quant=given.flag("double_quant"),
+        block2=given.whole("block2", default=256),
+    )
     return Value(number=bits, unit="bit")
 
 
@@ -206,9 +321,18 @@ def _bytes_per_weight(given: Inputs) -> Answer:
 
 def _file(given: Inputs) -> Answer:
     n = given.number("params")
-    if given.has("dtype_bytes"):
-        return stored_bytes((n, 8 * given.number("dtype_bytes")))
-    return stored_bytes((n, given.number("bits_per_weight", "implied_bpw", "bits")))
+    return stored_bytes((n, _bits_each(given)))
+
+
+def _bits_each(given: Inputs) -> float:
+    """Of a weight, however a row says it."""
+    for name in ("bits_per_weight", "implied_bpw", "bits", "bpw"):
+        if given.has(name):
+            return given.number(name)
+    for name in ("format", "dtype"):
+        if given.has(name):
+            return bits_of(given.text(name))
+    return 8 * given.number("dtype_bytes", "bytes_per_param", "bytes_per_weight")
 
 
 def _weights(given: Inputs) -> Answer:
@@ -218,16 +342,25 @@ def _weights(given: Inputs) -> Answer:
             (given.number("rest_params"), 8 * given.number("rest_bytes")),
         )
     if given.has("linear_params"):
-        bits = 8.0 if given.flag("fp8") else 8 * given.number("linear_bytes")
         return stored_bytes(
-            (given.number("linear_params"), bits),
-            (given.number("embed_and_head_params"), 8 * given.number("embed_bytes")),
+            (given.number("linear_params"), _linear_bits(given)),
+            (given.number("embed_and_head_params"), 8 * given.number("embed_bytes", default=2)),
         )
-    if given.has("bits") or given.has("bits_per_weight"):
-        return _file(given)
-    return stored_bytes(
-        (given.number("params"), 8 * given.number("dtype_bytes", "bytes_per_param"))
-    )
+    return _file(given)
+
+
+def _linear_bits(given: Inputs) -> float:
+    """A number, the name of a format, or a format that is switched on."""
+    for name in ("linear_bits", "bits_per_weight", "bits"):
+        if given.has(name):
+            return given.number(name)
+    for name in ("linear_format", "format"):
+        if given.has(name):
+            return bits_of(given.text(name))
+    for name, value in given.plain().items():
+        if value is True and name in ("fp8", "int8", "int4", "fp4", "nf4", "mxfp4", "nvfp4"):
+            return bits_of(name)
+    return 8 * given.number("linear_bytes")
 
 
 MAX_LAYERS = 10_000  # of a file whose tensors are gone through one by one
@@ -264,11 +397,14 @@ def _mix_file(given: Inputs) -> Answer:
 
 
 def _kv_number(given: Inputs) -> float:
-    if given.has("kv_format"):
-        name = given.text("kv_format")
-        if name not in cache.FORMATS:
-            raise Unsupported(f"kv_format={name!r} is unknown")
-        return cache.FORMATS[name].bytes_per_number
+    for name in ("kv_format", "kv_dtype", "cache_type"):
+        if given.has(name):
+            stored = given.text(name).lower()
+            if stored in cache.FORMATS:
+                return cache.FORMATS[stored].bytes_per_number
+            return stored_bytes((1, bits_of(given.text(name)))).n
+    if given.has("kv_bits"):
+        return stored_bytes((1, given.number("kv_bits"))).n
     return given.number("kv_bytes", default=2)
 
 
@@ -276,28 +412,45 @@ def _kv_per_token(given: Inputs) -> Answer:
     return cache.bytes_per_token(cached_shape(given), _kv_number(given))
 
 
+def _batch(given: Inputs) -> int:
+    return given.whole("batch", "batch_size", "sequences", "users", default=1)
+
+
+def _block(given: Inputs, default: int) -> int:
+    return given.whole("block", "block_size", "block_tokens", "page_size", default=default)
+
+
 def _kv(given: Inputs) -> Answer:
-    n = given.whole("ctx", "n_ctx", "tokens")
-    batch = given.whole("batch", default=1)
+    n = given.whole("ctx", "n_ctx", "context", "tokens", "seq")
     if given.has("kv_bytes_per_token"):
-        return cache.of_tokens(Bytes(given.number("kv_bytes_per_token")), n, batch_size=batch)
+        per_token = Bytes(given.number("kv_bytes_per_token"))
+        return cache.of_tokens(per_token, n, batch_size=_batch(given), block=_block(given, 1))
     return cache.cache_bytes(
         cached_shape(given),
         n,
         _kv_number(given),
-        batch_size=batch,
-        block=given.whole("block", default=1),
+        batch_size=_batch(given),
+        block=_block(given, 1),
     )
 
 
 def _kv_tokens(given: Inputs) -> Answer:
-    pool = Bytes.of(given.number("kv_pool_gib"), "GiB")
-    per_token = Bytes(given.number("kv_bytes_per_token"))
-    return Value(number=cache.tokens_in_pool(pool, per_token, block=16), unit="tokens")
+    if given.has("kv_bytes_per_token"):
+        per_token = Bytes(given.number("kv_bytes_per_token"))
+    else:
+        per_token = cache.bytes_per_token(cached_shape(given), _kv_number(given))
+    block = _block(given, cache.VLLM_BLOCK)
+    n = cache.tokens_in_pool(given.size("kv_pool"), per_token, block=block)
+    return Value(number=n, unit="tokens")
 
 
 def _kv_delta(given: Inputs) -> Answer:
-    return cache.cache_bytes(cached_shape(given), given.whole("delta_tokens"), _kv_number(given))
+    return cache.cache_bytes(
+        cached_shape(given),
+        given.whole("delta_tokens"),
+        _kv_number(given),
+        batch_size=_batch(given),
+    )
 
 
 Adapter = Callable[[Inputs], Answer]
@@ -311,7 +464,7 @@ ADAPTERS: dict[str, Adapter] = {
     "activation_bytes_first_stage": _first_stage,
     "activation_percent_of_tp_baseline": _share,
     "hidden_state_bytes": _copies,
-    "activation_bytes_per_layer": _copies,
+    "activation_bytes_per_layer": _of_layer,
     "activation_checkpoint_bytes": _copies,
     "activation_bytes_all_layers": _copies,
     "logits_bytes_fp32": _logits,
@@ -358,8 +511,7 @@ def _peak_over_states(given: Inputs, expected: Bytes) -> tuple[bool, str]:
             states=0,
             stage=0,
             ranks=1,
-            tensor_parallel=given.whole("tp", default=1),
-            pipeline_parallel=given.whole("pp", default=1),
+            **_parallel(given),
         )
     else:
         least = Bytes.of(given.number("closed_form_state_gib"), "GiB")

@@ -1,6 +1,7 @@
 """Rows that describe a model: by name, or by some of its sizes as a config would give them."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from core.architecture import Attention, Latent, Layer, Mlp, ModelShape, Recurrent
@@ -29,7 +30,12 @@ _FIELDS = {
     "qk_nope": "qk_nope_head_dim",
     "v_dim": "v_head_dim",
     "window": "sliding_window",
+    "dense_ffn": "intermediate_size_mlp",
+    "moe_step": "interleave_moe_layer_step",
+    "moe_every": "interleave_moe_layer_step",
+    "interleave": "interleave_moe_layer_step",
 }
+_FIELDS |= {field: field for field in dict.fromkeys(_FIELDS.values())}  # or by its own name
 _EXPERTS = {"deepseek_v3": "n_routed_experts", "kimi_k2": "n_routed_experts"}
 _ALIASES = {
     "gemma3": "gemma3_text",
@@ -59,6 +65,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
         "v_head_dim": 128,
     },
     "gpt_oss": {"intermediate_size": 2880, "head_dim": 64},
+    "llama4_text": {"intermediate_size": 8192, "intermediate_size_mlp": 16384, "head_dim": 128},
 }
 _DEFAULTS["kimi_k2"] = _DEFAULTS["deepseek_v3"]
 
@@ -80,8 +87,12 @@ def shape_of(given: Inputs) -> ModelShape:
             config[field] = values[name]
     if values.get("experts") is not None:
         config[_EXPERTS.get(kind, "num_local_experts")] = values["experts"]
+    if kind == "llama4_text":
+        _llama4(given, config)
     for field, value in _DEFAULTS.get(kind, {}).items():
         config.setdefault(field, value)
+    if kind in ("gpt_neox", "phi"):
+        config.setdefault("intermediate_size", 4 * given.whole("hidden"))
     config.setdefault("max_position_embeddings", 4096)
     if kind in ("gpt2", "nanogpt"):
         config["n_inner"] = config.get("intermediate_size")
@@ -96,7 +107,20 @@ def shape_of(given: Inputs) -> ModelShape:
         shape = read_config(json.dumps(config)).shape
     except Unreadable as why:
         raise Unsupported(str(why)) from None
-    return _without_biases(shape) if kind == "nanogpt" else shape
+    none = kind == "nanogpt" or any(values.get(name) is False for name in ("bias", "biases"))
+    return _without_biases(shape) if none else shape
+
+
+def _llama4(given: Inputs, config: dict[str, Any]) -> None:
+    """Two widths, one of experts and one of dense layers; which layers have experts is a step."""
+    if given.has("moe_ffn", "ffn"):
+        config.setdefault("intermediate_size_mlp", given.whole("ffn"))
+    n_layer = given.whole("layers")
+    n_experts = n_layer - _at_most(given.whole("dense_layers", default=0), n_layer)
+    config.pop("first_k_dense_replace", None)
+    n_experts = given.whole("moe_layers", default=n_experts)
+    if 0 < n_experts < n_layer and n_layer % n_experts == 0:
+        config.setdefault("interleave_moe_layer_step", n_layer // n_experts)
 
 
 def _heads_of(hidden: int) -> int:
@@ -114,8 +138,12 @@ def _family(values: dict[str, Any]) -> str:
         if name in FAMILIES:
             return name
         raise Unsupported(f"arch={arch[:40]!r} is not known")
-    if values.get("kv_lora") is not None or values.get("dense_layers") is not None:
+    has = {name for name, value in values.items() if value is not None}
+    mixed = has & {"dense_ffn", "moe_step", "moe_every", "interleave", "moe_layers", "shared"}
+    if "kv_lora" in has or ("dense_layers" in has and "kv_heads" not in has):
         return "deepseek_v3"
+    if "experts" in has and mixed:
+        return "llama4_text"
     if values.get("experts") is not None:
         if values.get("moe_ffn") is not None:
             return "qwen3_moe"
@@ -130,7 +158,7 @@ def _family(values: dict[str, Any]) -> str:
 
 
 def _plain(given: Inputs) -> ModelShape:
-    """A model told by its parts: gated or not, with biases or without, one norm a layer."""
+    """A model told by its parts: gated or not, with biases or without."""
     hidden, heads = given.whole("hidden"), given.whole("heads")
     biases, gated = given.flag("biases"), given.flag("swiglu", default=True)
     head_dim = given.whole("head_dim", default=hidden // heads)
@@ -156,19 +184,23 @@ def _plain(given: Inputs) -> ModelShape:
 
 
 def _without_biases(shape: ModelShape) -> ModelShape:
-    """nanoGPT's bias=False: no bias anywhere; its count leaves the positions out."""
-    from dataclasses import replace
+    """No bias anywhere, as with nanoGPT's bias=False."""
 
     def bare(layer: Layer) -> Layer:
-        assert isinstance(layer.mixer, Attention) and isinstance(layer.mlp, Mlp)
-        return replace(
-            layer,
-            mixer=replace(layer.mixer, qkv_bias=False, out_bias=False),
-            mlp=replace(layer.mlp, bias=False),
-        )
+        mixer, mlp = layer.mixer, replace(layer.mlp, bias=False)
+        if isinstance(mixer, Attention):
+            mixer = replace(mixer, qkv_bias=False, out_bias=False)
+        return replace(layer, mixer=mixer, mlp=mlp)
 
     layers = tuple((n, bare(layer)) for n, layer in shape.layers)
-    return replace(shape, layers=layers, norm_bias=False)
+    return replace(shape, layers=layers, norm_bias=False, head_bias=False)
+
+
+def _head_width(given: Inputs) -> int:
+    width, rest = divmod(given.whole("hidden"), given.whole("heads"))
+    if rest:
+        raise Unsupported("head_dim is missing, and hidden is no multiple of heads")
+    return width
 
 
 def cached_shape(given: Inputs) -> ModelShape:
@@ -176,14 +208,20 @@ def cached_shape(given: Inputs) -> ModelShape:
     if given.has("model") and not given.has("layers"):
         return shape_of(given)
     n_layer = given.whole("layers")
-    mla = given.text("attn", default="").lower() == "mla" or given.has("kv_lora_rank")
+    mla = given.text("attn", default="").lower() == "mla" or _any(
+        given, ("kv_lora_rank", "kv_lora")
+    )
     if mla or given.has("latent"):
-        rope = given.whole("qk_rope_dim", "rope_dim", default=0)
-        rank = given.whole("latent") if given.has("latent") else given.whole("kv_lora_rank")
+        if given.has("latent"):
+            rank, rope = given.whole("latent"), 0
+        else:
+            rank = given.whole("kv_lora_rank", "kv_lora")
+            rope = given.whole("qk_rope_dim", "qk_rope_head_dim", "qk_rope", "rope_dim", "rope")
         mixers = [(n_layer, Latent(n_head=1, kv_rank=rank, d_rope=rope, d_nope=1, d_value=1))]
     else:
-        heads = given.whole("kv_heads")
-        full = Attention(n_head=heads, n_kv_head=heads, d_head=given.whole("head_dim"))
+        heads = given.whole("kv_heads", "heads")  # a config without it has a key for each query
+        width = given.whole("head_dim") if given.has("head_dim") else _head_width(given)
+        full = Attention(n_head=heads, n_kv_head=heads, d_head=width)
         mixers = _windowed(given, n_layer, full)
     layers = tuple(
         (n, Layer(mixer=mixer, mlp=Mlp(d_ff=1, gated=False))) for n, mixer in mixers if n
@@ -191,16 +229,42 @@ def cached_shape(given: Inputs) -> ModelShape:
     return ModelShape(vocab_size=1, d_model=1, layers=layers, max_seq_len=1)
 
 
-def _windowed(given: Inputs, n_layer: int, full: Attention) -> list[tuple[int, Any]]:
-    from dataclasses import replace
+_ATTENTION = ("attention_layers", "full_attention_layers", "attn_layers", "full_attn_layers")
+_RECURRENT = ("linear_layers", "recurrent_layers", "ssm_layers", "mamba_layers")
+_GLOBAL = ("global_layers", "full_layers")
+_LOCAL = ("local_layers", "sliding_layers", "swa_layers", "window_layers")
+_WINDOW = ("window", "sliding_window")
+_SHARED = ("shared_layers", "kv_shared_layers", "num_kv_shared_layers")
 
-    if given.has("attention_layers") or given.has("full_attention_layers"):
-        n_full = given.whole("attention_layers", "full_attention_layers")
+
+def _any(given: Inputs, names: tuple[str, ...]) -> bool:
+    return any(given.has(name) for name in names)
+
+
+def _windowed(given: Inputs, n_layer: int, full: Attention) -> list[tuple[int, Any]]:
+    """(how many, of which kind): layers with a state, with a window, that share a cache."""
+    if _any(given, _SHARED):
+        n_shared = _at_most(given.whole(*_SHARED), n_layer)
+        return [(n_layer - n_shared, full), (n_shared, replace(full, shares_cache=True))]
+    if _any(given, _ATTENTION + _RECURRENT):
+        if _any(given, _ATTENTION):
+            n_full = given.whole(*_ATTENTION)
+        else:
+            n_full = n_layer - _at_most(given.whole(*_RECURRENT), n_layer)
         state = given.whole("state_numbers", default=0)
         rest = Recurrent(name="state", param_sizes=(), matrix_sizes=(), state_numbers=state)
-        return [(n_full, full), (n_layer - n_full, rest)]
-    if not given.has("window"):
+        return [(n_full, full), (n_layer - _at_most(n_full, n_layer), rest)]
+    if not _any(given, _WINDOW):
         return [(n_layer, full)]
-    window = replace(full, window=given.whole("window"))
-    n_local = given.whole("local_layers", default=n_layer - given.whole("global_layers", default=0))
-    return [(given.whole("global_layers", default=n_layer - n_local), full), (n_local, window)]
+    window = replace(full, window=given.whole(*_WINDOW))
+    if _any(given, _LOCAL):
+        n_local = _at_most(given.whole(*_LOCAL), n_layer)
+        return [(given.whole(*_GLOBAL, default=n_layer - n_local), full), (n_local, window)]
+    n_global = _at_most(given.whole(*_GLOBAL, default=0), n_layer)
+    return [(n_global, full), (n_layer - n_global, window)]
+
+
+def _at_most(n: int, n_layer: int) -> int:
+    if n > n_layer:
+        raise Unsupported(f"{n} layers of a kind are more than all {n_layer}")
+    return n

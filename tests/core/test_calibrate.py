@@ -7,6 +7,7 @@ import torch
 
 from core import latency
 from core.engine import calibrate, kernels
+from core.engine.calibrate_step import fitted
 from core.engine.train import run_of
 from core.events import Event, Sample, Scalar
 from core.specs import WEIGHT_FORMATS, CalibrationSpec
@@ -15,8 +16,8 @@ from core.specs import WEIGHT_FORMATS, CalibrationSpec
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Smaller and shorter: these tests are not about how fast this machine is."""
-    monkeypatch.setattr(calibrate, "WORKING_SETS", (4e6, 8e6))
-    monkeypatch.setattr(calibrate, "WIDTHS", (2, 32))
+    monkeypatch.setattr(calibrate, "STACKS", ((1e6, (64, 128)), (4e6, (128, 256))))
+    monkeypatch.setattr(calibrate, "VECTORS", (2, 32))
     monkeypatch.setattr(calibrate, "TRIPS_S", 0.0)
     monkeypatch.setattr(calibrate, "N_SWEEPS", 1)
     monkeypatch.setattr(calibrate, "MOST_S", 60.0)
@@ -44,7 +45,7 @@ def test_a_calibration_is_kept_beside_the_runs(tmp_path: Path):
         sizes = [pace.working_set_bytes for pace in kept.paces]
         assert sizes == sorted(set(sizes))
         # Of both kinds of model: with RMSNorm and SwiGLU, and with LayerNorm and GELU.
-        assert {"rmsnorm", "silu", "layernorm", "gelu"} <= set(kept.paces[0].dispatch_s)
+        assert {"rmsnorm", "silu", "layernorm", "gelu"} <= set(kept.paces[0].ops)
 
 
 @pytest.mark.usefixtures("quick")
@@ -68,20 +69,20 @@ def test_layers_are_alike_and_lie_apart(weight_format: str):
         assert one.data_ptr() != two.data_ptr()
 
 
-def test_a_line_is_told_from_noise():
-    """Seconds of ops that take 10 µs and read at 20 GB/s, some a tenth off."""
-    n_bytes = (1_000_000, 2_000_000, 4_000_000, 8_000_000)
+def test_costs_are_told_from_noise():
+    """Seconds of ops that start for 10 µs and compute 20 GFLOP a second, some a fiftieth off."""
     points = [
-        (n, (10e-6 + n / 20e9) * off)
-        for n, off in zip(n_bytes, (1.0, 1.02, 0.98, 1.0), strict=True)
+        ((float(n), 0.0, 0.0), (10e-6 + n / 20e9) * off)
+        for n, off in zip((1e5, 1e6, 4e6, 8e6, 2e7), (1.0, 1.02, 0.98, 1.01, 1.0), strict=True)
     ]
-    dispatch_s, rate = calibrate._line(points)
-    assert dispatch_s == pytest.approx(10e-6, rel=0.3)
-    assert rate == pytest.approx(20e9, rel=0.05)
+    found = fitted(points)
+    assert found.start_s == pytest.approx(10e-6, rel=0.2)
+    assert 1 / found.flop_s == pytest.approx(20e9, rel=0.05)
+    assert found.number_s == found.byte_s == 0
 
 
-def test_no_op_takes_less_than_nothing():
-    """Where the line would begin below 0 it begins there, and the rate is the mean."""
-    dispatch_s, rate = calibrate._line([(1_000_000, 40e-6), (2_000_000, 100e-6)])
-    assert dispatch_s == 0
-    assert 20e9 < rate < 25e9
+def test_no_part_of_a_cost_is_below_nothing():
+    """Where a line would begin below 0 it begins there."""
+    found = fitted([((1e6, 0.0, 0.0), 40e-6), ((2e6, 0.0, 0.0), 100e-6)])
+    assert min(found.start_s, found.flop_s, found.number_s, found.byte_s) >= 0
+    assert 40e-6 < found.seconds(1.5e6, 0, 0) < 100e-6

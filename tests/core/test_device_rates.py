@@ -8,7 +8,7 @@ from core import latency
 from core.catalog import find_device, find_model
 from core.device_rates import calibrated, clock_of, machine_rates, serving_rates, training_rates
 from core.footprints import Serving, Training
-from tests.core.local_calibrations import calibration, keep_all
+from tests.core.calibrations import calibration, keep_all
 
 LLAMA = find_model("llama-3.1-8b").shape
 

@@ -12,7 +12,7 @@ from core import footprints, forecast, latency
 from core.catalog import find_model, models
 from core.cli import Refused
 from core.footprints import Serving, Training
-from tests.core.local_calibrations import keep_all
+from tests.core.calibrations import keep_all
 
 FIGURES = {
     "memory": ("training_peak", "training_states", "serving_peak", "kv_cache_per_token"),

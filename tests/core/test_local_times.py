@@ -9,7 +9,7 @@ from core.footprints import Training
 from core.ladder import shape_of_size
 from core.local_times import Clock, engine_shape, step_time
 from core.ops import Decode, Prefill
-from tests.core.local_calibrations import calibration
+from tests.core.calibrations import calibration
 
 SHAPE = shape_of_size(3_000_000)
 

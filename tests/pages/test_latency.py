@@ -5,7 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from components import latency_ops, latency_roofline, latency_times, latency_utilisation
+from components import (
+    latency_ops,
+    latency_roofline,
+    latency_sizes,
+    latency_times,
+    latency_utilisation,
+)
 from components.latency_times import Look
 from components.sizing import chosen_model
 from components.theme import seconds_text
@@ -13,7 +19,7 @@ from core import latency
 from core.catalog import find_device, models
 from core.footprints import Serving, Training
 from core.forecast import Outlook
-from tests.core.local_calibrations import keep_all
+from tests.core.calibrations import keep_all
 from tests.pages.conftest import Visit
 
 TITLE = "Training waits for arithmetic, an answer waits for memory"
@@ -77,6 +83,15 @@ def test_a_step_that_is_too_fast_is_called_impossible(visit: Visit):
     assert "more than there is" in page.at.warning[0].value
     assert not visit(page="latency").at.warning
     assert not visit(page="latency", step_ms="400").at.warning
+
+
+def test_a_speed_beyond_the_bandwidth_is_called_impossible(visit: Visit):
+    """Source: claim-5090 of tests/data/oracle.csv: 8B in fp16 at 140 tokens a second."""
+    page = visit(page="latency", device="rtx-5090-32gb", claim="140")
+    assert "Impossible as one answer" in page.at.warning[0].value
+    page = visit(page="latency", device="rtx-5090-32gb", claim="90")
+    assert not page.at.warning
+    assert "need **" in page.said
 
 
 def test_drafts_that_cost_too_much_are_said_to_slow_it_down(visit: Visit):
@@ -192,3 +207,16 @@ def test_a_span_names_its_unit_once_where_it_is_one():
     assert latency_times.span_text((0.0056, 0.0107)) == "5.6 to 10.7 ms"
     assert latency_times.span_text((0.0006, 0.0107)) == "600 µs to 10.7 ms"
     assert seconds_text(0.0107) == "10.7 ms"
+
+
+def test_published_models_stand_where_the_ladder_of_this_machine_does():
+    """A ladder's own shape, as if it were published, lies on the line."""
+    sizes, roof = [10**6, 10**8, 10**10], [1.0, 50.0, 6_000.0]
+    here = [4.0, 100.0, 6_000.0]
+    active = latency_sizes._active()
+    told = latency_sizes._as_the_ladder(sizes, here, sizes, roof, [1.0] * len(active))
+    largest = max(range(len(active)), key=lambda i: active[i])
+    assert told[largest] == pytest.approx(1.0)  # beyond the ladder: as its end
+    assert all(1.0 <= factor <= 4.0 for factor in told)
+    small = min(range(len(active)), key=lambda i: active[i])
+    assert told[small] == max(told)
