@@ -46,6 +46,7 @@ shots: $(DEV) $(MODELS) ## pictures of the pages, docs/images/ among them
 bench: $(RUNTIME) $(MODELS) ## time what docs/LOG.md quotes, on this machine
 	$(BIN)/python -m core.bench
 	$(BIN)/python -m core.engine.bench_answers
+	$(BIN)/python -m core.engine.bench_ladder
 
 bench-llamacpp: $(RUNTIME) $(MODELS) ## time llama.cpp beside it on the same file, where it is installed
 	$(BIN)/python -m core.engine.bench_answers llamacpp

@@ -61,7 +61,7 @@ def figure(look: Look, decodes: list[Outlook]) -> LogChart:
     said = ", ".join(f"{p.label} {p.x:.3g} FLOP/B" for p in dots[:1])
     return LogChart(
         x=Axis(title="operations for each byte moved", unit="FLOP/B", low=LOW, high=HIGH),
-        y=Axis(title="operations a second, FLOP/s", unit="FLOP"),
+        y=Axis(title="operations a second", unit="FLOP/s"),
         series=series,
         lines=list(_ridges(roofs)),
         height=400,

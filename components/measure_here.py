@@ -59,7 +59,7 @@ def _body(works: tuple[str, ...], *, memory: bool, running: bool) -> None:
     view = runs.latest(SPEC)
     if running != (view is not None and view.open):
         st.rerun()
-    st.subheader("Measured on this machine")
+    st.header("Measured on this machine")
     st.markdown(
         "Models of rising size, weights drawn at random, each trained for some steps and asked for "
         "some tokens: every byte followed from birth to death, every step timed."
@@ -94,7 +94,7 @@ def _body(works: tuple[str, ...], *, memory: bool, running: bool) -> None:
 def table_of_times() -> None:
     """The same for seconds, without a button of its own."""
     rows = [r for r in known() if _wanted(r, memory=False)]
-    st.subheader("Times")
+    st.header("Times")
     if not rows:
         st.caption("Nothing has been measured yet.")
         return

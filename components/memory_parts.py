@@ -80,7 +80,7 @@ def peak(sized: Sized) -> None:
     """Both peaks to scale, and where they fall."""
     step, answer = _both(sized)
     where = _where(step)
-    st.subheader("Where the peak falls")
+    st.header("Where the peak falls")
     stacks(
         [
             StackRow(name="a training step", segments=_segments(step, TRAINING), note=where),
@@ -147,7 +147,7 @@ def fit(sized: Sized) -> None:
     shape = sized.chosen.shape
     train = training_verdict(shape, sized.training, room)
     answer = serving_verdict(shape, sized.serving, room)
-    st.subheader("Does it fit?")
+    st.header("Does it fit?")
     st.caption(f"{plain(name)}: {both_units(float(room.n))} usable, from {plain(source)}.")
     left, right = st.columns(2)
     with left:
@@ -315,7 +315,7 @@ def _per_layer(sized: Sized) -> str:
 def conventions(sized: Sized) -> None:
     """Why one source says 8 bytes for each parameter and another 20."""
     recipe = with_optimizer(RECIPES[sized.training.recipe], sized.training.optimizer)
-    st.subheader("Bytes for each parameter: which figure do you mean?")
+    st.header("Bytes for each parameter: which figure do you mean?")
     st.markdown(
         f"Your settings hold **{recipe.bytes_per_param:g} bytes** for each parameter before "
         f"any activation: weights {recipe.weights:g}, gradients {recipe.gradients:g}, "
@@ -351,7 +351,7 @@ def _kinds(chosen: sizing.Chosen) -> str:
 def model(sized: Sized) -> None:
     """Layers by type, counts with their conventions, caches and file sizes."""
     chosen = sized.chosen
-    st.subheader(f"What {plain(chosen.name)} is")
+    st.header(f"What {plain(chosen.name)} is")
     facts: list[tuple[str, str]] = [
         ("Layers", f"{chosen.shape.n_layer}: {_kinds(chosen)}"),
         ("Parameters, by the op table", count(chosen.n_params)),
@@ -420,7 +420,7 @@ def _caches(chosen: sizing.Chosen) -> str:
 
 def ledger(sized: Sized) -> None:
     """What each op keeps for backward, and why."""
-    st.subheader("What is kept for backward, op by op")
+    st.header("What is kept for backward, op by op")
     rows = kept(sized)
     total = sum(row[3] for row in rows)
     if not rows:

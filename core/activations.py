@@ -127,15 +127,27 @@ def logits_bytes(*, seq: int, batch: int, vocab: int, dtype_bytes: float = 4) ->
 
 
 def gpt_saved_elements(
-    *, dropout: float, explicit: bool, seq: int, heads: int, hidden: int
+    *,
+    dropout: float,
+    explicit: bool,
+    seq: int,
+    heads: int,
+    hidden: int,
+    gelu_steps: bool = False,
+    widened: bool = False,
 ) -> float:
     """Numbers that a pre-norm GPT block with biases keeps for each s b h, as torch keeps them.
 
-    With dropout the CPU keeps a mask in the tensor's own format, not in one byte.
-    Source: measured with torch 2.14 on a CPU (tests/data/oracle.csv, rows act-gpt-*).
+    With dropout the CPU keeps a mask in the tensor's own format, not in one byte. `gelu_steps`: the
+    tanh form of GELU written out, whose three steps are kept, 4 h wide each. `widened`: 16-bit
+    scores computed in fp32, and scaled queries, keys and values kept beside.
+    Source: measured with torch on a CPU (tests/data/oracle.csv, rows act-gpt-*; transformers 5.24,
+    GPT2Block: tests/core/test_activations.py).
     """
     scores = heads * seq / hidden * (1 + 2 * (dropout > 0)) * explicit
-    return 16 + 2 * (dropout > 0) + scores
+    if widened:
+        scores = 2 * scores + 3
+    return 16 + 2 * (dropout > 0) + 12 * gelu_steps + scores
 
 
 def llama_saved_elements(

@@ -81,9 +81,12 @@ _GPT2_FIELDS = {
     "ffn": "n_inner",
     "context": "n_positions",
 }
+_GPTJ = _like(_GPT, qkv_bias=False, out_bias=False, n_norms=1, head_bias=True, fields=_GPT2_FIELDS)
 FAMILIES: dict[str, Family] = {
     "gpt2": _like(_GPT, positions="learned", tied=True, fields=_GPT2_FIELDS),
     "gpt_neox": _GPT,
+    "gptj": _GPTJ,
+    "codegen": _GPTJ,
     "phi": _like(_GPT, n_norms=1, head_bias=True),
     "starcoder2": _like(_GPT, tied=True),
     "llama": _LLAMA,
@@ -116,8 +119,13 @@ FAMILIES: dict[str, Family] = {
     "deepseek_v2": _LLAMA,
     "deepseek_v3": _LLAMA,
     "kimi_k2": _LLAMA,
-    "olmo": _LLAMA,
     "glm4_moe": _LLAMA,
+    "dots1": _like(_LLAMA, qk_norm=True),
+    "exaone4": _like(_LLAMA, qk_norm=True),
+    "hunyuan_v1_dense": _like(_LLAMA, qk_norm=True),
+    "arcee": _like(_LLAMA, gated=False),
+    "nemotron": _like(_LLAMA, gated=False, norm="layernorm", norm_bias=True),
+    "cohere2": _like(_LLAMA, norm="layernorm", n_norms=1, tied=True, pattern=4),
 }
 _ALSO = {
     "gemma3": "gemma3_text",
@@ -130,7 +138,9 @@ _DEFAULTS = {  # of the family's configuration class, where a file may leave a f
     "deepseek_v3": {"q_lora_rank": 1536, "kv_lora_rank": 512, "qk_rope_head_dim": 64,
                     "qk_nope_head_dim": 128, "v_head_dim": 128},
     "gemma": {"head_dim": 256}, "gemma2": {"head_dim": 256}, "gemma3_text": {"head_dim": 256},
-    "qwen3": {"head_dim": 128}, "gpt_oss": {"head_dim": 64},
+    "qwen3": {"head_dim": 128}, "gpt_oss": {"head_dim": 64}, "seed_oss": {"head_dim": 128},
+    "qwen3_next": {"head_dim": 256}, "ernie4_5": {"head_dim": 128},
+    "llama4_text": {"head_dim": 128},
 }  # fmt: skip
 
 # Fields that say nothing about sizes, by name or by ending.
@@ -157,7 +167,8 @@ _HARMLESS = {
     "original_max_position_embeddings", "no_rope_layer_interval", "mtp_num_hidden_layers",
     "is_encoder_decoder", "chunk_size_feed_forward", "output_attentions", "output_hidden_states",
     "return_dict", "use_return_dict", "tokenizer_class", "rope_type", "sliding_window_pattern",
-    "experts_implementation", "moe_layer_freq",
+    "experts_implementation", "moe_layer_freq", "norm_epsilon", "swiglu_alpha", "clip_qkv",
+    "logit_scale", "eod_token_id", "is_decoder", "rotary_dim",
 }  # fmt: skip
 _UNDERSTOOD = {
     "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
@@ -174,6 +185,8 @@ _UNDERSTOOD = {
     "linear_key_head_dim", "linear_value_head_dim", "linear_conv_kernel_dim", "vision_config",
     "audio_config", "text_config", "num_mtp_modules",
 }  # fmt: skip
+
+_ONLY_UNSET = ("qk_layernorm", "attention_out_bias")  # understood where they are false
 
 
 def read_config(data: bytes | str, *, name: str = "") -> Imported:
@@ -196,6 +209,7 @@ def read_config(data: bytes | str, *, name: str = "") -> Imported:
         assumed.append("modules that predict further tokens (MTP) are left out")
     shape = _shape(read, kind, FAMILIES.get(kind, _LLAMA), assumed)
     seen = _UNDERSTOOD | _HARMLESS | read.asked
+    seen -= {k for k in _ONLY_UNSET if config.get(k)}
     unknown = tuple(sorted(k for k in config if k not in seen and not k.startswith("_")))
     return Imported(
         name=_text(name or outer.get("_name_or_path") or kind or "own model"),
@@ -404,11 +418,13 @@ def _mixers(
                 "is missing; give head_dim"
             )
         head_dim = d // heads
-    bias = read.flag("attention_bias", family.qkv_bias)
+    everywhere = read.flag("use_bias", family.qkv_bias)
+    bias = read.flag("attention_bias", everywhere)
     if kind == "gpt_oss":
         bias = True
     # Where a family has biases on queries, keys and values alone, the field speaks of those.
-    out_bias = bias if read.config.get("attention_bias") is not None else family.out_bias
+    said = any(read.config.get(n) is not None for n in ("attention_bias", "use_bias"))
+    out_bias = bias if said else family.out_bias
     if family.qkv_bias and not family.out_bias and kind.startswith(("qwen", "seed")):
         out_bias = False
     if kind == "glm4_moe":
@@ -542,9 +558,7 @@ def _linear(read: _Reader, d: int) -> Recurrent:
 
 def _mlps(read: _Reader, kind: str, family: Family, n_layer: int, d: int) -> list[Mlp | Experts]:
     own = family.fields.get("ffn", "intermediate_size")
-    bias = read.flag("mlp_bias", family.mlp_bias)
-    if kind == "starcoder2":
-        bias = read.flag("use_bias", True)
+    bias = read.flag("mlp_bias", read.flag("use_bias", family.mlp_bias))
     n_experts = 0
     for name in ("num_local_experts", "num_experts", "n_routed_experts"):
         n_experts = n_experts or read.zero_or_more(name, most="experts")

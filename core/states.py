@@ -312,16 +312,25 @@ def sharded(
     ranks: int,
     tensor_parallel: int = 1,
     pipeline_parallel: int = 1,
+    replicated: float = 0,
 ) -> Bytes:
     """Model states on one device. Tensor and pipeline parallelism split all three first; ZeRO then
     divides among the data-parallel ranks, and not among all devices.
+
+    `replicated`: of the parameters, those that each tensor-parallel device has whole, as norms.
+    Raises: ValueError for more of them than there are parameters, or a number of devices below 1.
     """
     _require_count("tensor_parallel", tensor_parallel)
     _require_count("pipeline_parallel", pipeline_parallel)
+    if not 0 <= replicated <= n_params:
+        raise ValueError(
+            f"replicated={replicated!r} is not from 0 to the {n_params:,} parameters; choose fewer"
+        )
     each = sharded_per_param(
         weights=weights, gradients=gradients, states=states, stage=stage, ranks=ranks
     )
-    return Bytes(n_params / (tensor_parallel * pipeline_parallel) * each)
+    split = (n_params - replicated) / tensor_parallel
+    return Bytes((split + replicated) / pipeline_parallel * each)
 
 
 def data_parallel(devices: int, *, tensor_parallel: int = 1, pipeline_parallel: int = 1) -> int:

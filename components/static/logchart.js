@@ -121,7 +121,7 @@ function measureMarkup(m, c) {
 /** The picture as markup; `places`: the series' places where they are on their way to those of the view. */
 export function markup(view, c, id, places = view.drawn) {
   const { left, right, width, height } = view;
-  const labels = labelled(view);
+  const labels = (view.labels ??= labelled(view)); // the same while places are on their way
   const [lines, texts] = referencesMarkup(view, labels, c);
   const inside = `<clipPath id="${id}-in"><rect x="${left - 1}" y="${place.top - 8}" width="${width - left - right + 8}" height="${height - place.top - place.bottom + 16}"/></clipPath>`;
   const order = view.shown.map((s, i) => [rank(s), seriesMarkup(s, places[i], c, id)]).sort((a, b) => a[0] - b[0]);
@@ -203,6 +203,8 @@ const MARKUP = `<div class="logchart">
   <details data-el="details"><summary>Show the numbers</summary><div class="table" data-el="table" tabindex="0" role="region" aria-label="Every number of the chart"></div></details>
 </div>`;
 const KEYS = new Set(["ArrowRight", "ArrowLeft", "ArrowUp", "ArrowDown", "Home", "End"]);
+
+const hint = () => (globalThis.matchMedia?.("(pointer: coarse)").matches ? "Tap it again to choose it." : "Click or Enter chooses it.");
 
 let nth = 0;
 
@@ -320,7 +322,7 @@ class Chart {
     this.el.svg.classList.toggle("pick", Boolean(this.figure.picks && card.id));
     this.el.over.innerHTML = overlay(this.view, this.c, state);
     const { card: box } = this.el;
-    box.innerHTML = cardMarkup(card, this.figure.picks && card.id ? "Click or Enter chooses it." : "");
+    box.innerHTML = cardMarkup(card, this.figure.picks && card.id ? hint() : "");
     box.hidden = false;
     const [px, py] = where;
     const { offsetWidth: w, offsetHeight: h } = box;

@@ -235,9 +235,10 @@ export function labelled(view) {
     const dot = item[5] ? view.drawn[series].dots[k] : null;
     if (!dot) return;
     const [px, py] = dot;
-    const choices = [[px - 8, py - 8, "end"], [px, py - 11, "middle"], [px + 9, py + 16, "start"], [px + 9, py - 7, "start"], [px + 11, py + 4, "start"], [px - 11, py + 4, "end"], [px, py + 20, "middle"], [px - 9, py + 16, "end"]];
+    const choices = [[px - 8, py - 8, "end"], [px, py - 11, "middle"], [px + 9, py + 16, "start"], [px + 9, py - 7, "start"], [px + 11, py + 4, "start"], [px - 11, py + 4, "end"], [px, py + 20, "middle"], [px - 9, py + 16, "end"], [px - 14, py - 17, "end"], [px + 14, py + 25, "start"]];
     const own = marks.filter((m) => m.dot !== dot);
-    const others = marks.filter((m) => m.series !== series && view.shown[m.series].colour !== s.colour).map(widened);
+    const beside = new Set(own.filter((m) => Math.abs(m.x + m.w / 2 - px) < 8 && Math.abs(m.y + m.h / 2 - py) < 8).map((m) => m.series)); // the point stands on these
+    const others = marks.filter((m) => !beside.has(m.series) && view.shown[m.series].colour !== s.colour).map(widened);
     const free = choices.find((choice) => {
       const box = boxed(item[2], ...choice);
       return box.x + box.w <= view.width - view.right + 8 && clear(box) && clear(box, own) && clear(box, others);
@@ -253,8 +254,7 @@ function measured(view, marks) {
   const m = view.figure.measure;
   if (!m || !within(view.x, m.x) || !placeable(view.y, m.low) || !placeable(view.y, m.high)) return null;
   const [x, a, b] = [view.x.to(m.x), view.y.to(m.low), view.y.to(m.high)].map(at);
-  const middle = (a + b) / 2 + 4;
-  const sides = [{ x: x + 9, anchor: "start" }, { x: x - 9, anchor: "end" }].map((side) => ({ text: m.text, y: middle, ...side }));
+  const sides = [0.5, 0.4, 0.6, 0.3, 0.7].flatMap((share) => [{ x: x + 9, anchor: "start" }, { x: x - 9, anchor: "end" }].map((side) => ({ text: m.text, y: at(a + (b - a) * share + 4), ...side })));
   const inside = (t) => { const box = boxed(t.text, t.x, t.y, t.anchor); return box.x >= view.left && box.x + box.w * 1.1 <= view.width - view.right + 8; };
   const free = (t) => !marks.some((mark) => touches(boxed(t.text, t.x, t.y, t.anchor), mark));
   const texts = [sides.find((t) => inside(t) && free(t)) ?? sides.find(inside) ?? sides[0]];

@@ -37,12 +37,15 @@ export function layout(figure, width) {
 }
 
 /** What the segments are called, beneath them: those that touch stand lower, with a lead. Of several orders to
- * place them in, the one that names most, then the one that needs the fewest tiers.
+ * place them in, the one that names most, what is large above all, then the one that needs the fewest tiers.
  */
 export function labels(segments, width, unit, top) {
   const byValue = [...segments].sort((a, b) => b.value - a.value);
-  const orders = [byValue, [...segments].reverse(), segments].flatMap((order) => [false, true].map((late) => arranged(order, width, unit, top, late)));
-  const worth = (found) => found.length * 10 - Math.max(0, ...found.map((t) => t.tier));
+  const backwards = [...segments].reverse();
+  const all = byValue.reduce((total, s) => total + s.value, 0) || 1;
+  const [large, small] = [true, false].map((is) => backwards.filter((s) => (s.value > all * 0.02) === is));
+  const orders = [byValue, [...large, ...small], backwards, segments].flatMap((order) => [false, true].map((late) => arranged(order, width, unit, top, late)));
+  const worth = (found) => found.reduce((total, t) => total + 10 + 200 * t.value / all, 0) - Math.max(0, ...found.map((t) => t.tier));
   return orders.reduce((best, found) => (worth(found) > worth(best) ? found : best));
 }
 
@@ -63,7 +66,7 @@ function arranged(order, width, unit, top, late) {
       return lower.from < upper.x - 3 || lower.from > upper.x + upper.w + 3; // a lead passes beside the text above it
     });
     const tier = Array.from({ length: d.tiers }, (_, k) => k).find(free);
-    if (tier !== undefined) taken.push({ i: s.i, x, w, text, tier, from, lead: tier > 0 || ends, y: top + 15 + d.tier * tier, ends });
+    if (tier !== undefined) taken.push({ i: s.i, value: s.value, x, w, text, tier, from, lead: tier > 0 || ends, y: top + 15 + d.tier * tier, ends });
   }
   return taken;
 }

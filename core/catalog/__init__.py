@@ -89,6 +89,9 @@ def find_device(text: str) -> Device:
     return _find(text, devices(), "device")
 
 
+_TUNED = re.compile(r"[-_ ](instruct|chat|it|base|hf)$", re.IGNORECASE)
+
+
 def key(text: str) -> str:
     """What names are compared by: small letters and digits."""
     return re.sub(r"[^a-z0-9]", "", text.lower())
@@ -99,8 +102,11 @@ def _find(text: str, among: Mapping[str, Found], what: str) -> Found:
         return among[text]
     names = _names(what)
     wanted = key(text)
-    if wanted in names:
-        return among[names[wanted]]
+    # As hubs write it: owner before it, and after it for what it was tuned.
+    bare = key(_TUNED.sub("", text.rpartition("/")[2].strip()))
+    for name in (wanted, bare):
+        if name in names:
+            return among[names[name]]
     near = difflib.get_close_matches(wanted, names, n=3, cutoff=0.5)
     choices = ", ".join(dict.fromkeys(among[names[n]].name for n in near))
     remedy = f"did you mean {choices}?" if choices else f"there are {len(among)} {what}s"

@@ -79,6 +79,7 @@ def _states(given: Inputs) -> Answer:
         states=given.number("optim_bytes"),
         stage=given.whole("zero_stage"),
         ranks=_ranks(given),
+        replicated=given.number("replicated_params", default=0),
         **_parallel(given),
     )
 
@@ -90,7 +91,9 @@ def _recipe(given: Inputs) -> states.Recipe:
         gradients=given.text("grads"),
         moments=given.text("adam", default="fp32" if given.has("optimizer") else None),
         master=given.text("master", default="none"),
-        accumulator="fp32" if given.flag("fp32_grad_accum") else "none",
+        accumulator=given.text(
+            "grad_accum", default="fp32" if given.flag("fp32_grad_accum") else "none"
+        ),
         optimizer=_OPTIMIZERS.get(optimizer, optimizer),
     )
 
@@ -261,13 +264,22 @@ def _saved(given: Inputs) -> Answer:
             qk_norm=given.flag("qk_norm"),
         )
         each = states.size(given.text("dtype", default="bf16"))
-    else:
-        numbers = activations.gpt_saved_elements(
-            dropout=given.number("dropout", default=0),
-            explicit=given.text("attn") in ("naive", "explicit", "eager"),
-            **_sizes(given),
-        )
-        each = states.size(given.text("dtype"))
+        return Value(number=numbers * each, unit="B/(s*b*h)")
+    # transformers' GPT-2 writes GELU out, drops by default, and its fused attention does so by hand
+    said = " ".join(given.text(name, default="") for name in ("arch", "block", "gelu")).lower()
+    hugging_face = "gelu_new" in said or "hf gpt-2" in said
+    attn = given.text("attn").lower()
+    dropout = given.number("dropout", default=0.1 if hugging_face else 0)
+    by_hand = hugging_face and dropout > 0 and attn == "sdpa"
+    number_format = given.text("dtype", default="bf16" if hugging_face else None)
+    each = states.size(number_format)
+    numbers = activations.gpt_saved_elements(
+        dropout=dropout,
+        explicit=by_hand or attn in ("naive", "explicit", "eager"),
+        gelu_steps=hugging_face,
+        widened=by_hand and number_format in ("bf16", "fp16"),
+        **_sizes(given),
+    )
     return Value(number=numbers * each, unit="B/(s*b*h)")
 
 

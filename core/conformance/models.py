@@ -212,11 +212,9 @@ def cached_shape(given: Inputs) -> ModelShape:
         given, ("kv_lora_rank", "kv_lora")
     )
     if mla or given.has("latent"):
-        if given.has("latent"):
-            rank, rope = given.whole("latent"), 0
-        else:
-            rank = given.whole("kv_lora_rank", "kv_lora")
-            rope = given.whole("qk_rope_dim", "qk_rope_head_dim", "qk_rope", "rope_dim", "rope")
+        # `latent` may be all that a token leaves; a rank alone lacks the rotary key beside it
+        rank = given.whole("latent", "kv_lora_rank", "kv_lora")
+        rope = given.whole(*_ROPE, default=0 if given.has("latent") else None)
         mixers = [(n_layer, Latent(n_head=1, kv_rank=rank, d_rope=rope, d_nope=1, d_value=1))]
     else:
         heads = given.whole("kv_heads", "heads")  # a config without it has a key for each query
@@ -234,6 +232,7 @@ _RECURRENT = ("linear_layers", "recurrent_layers", "ssm_layers", "mamba_layers")
 _GLOBAL = ("global_layers", "full_layers")
 _LOCAL = ("local_layers", "sliding_layers", "swa_layers", "window_layers")
 _WINDOW = ("window", "sliding_window")
+_ROPE = ("qk_rope_dim", "qk_rope_head_dim", "qk_rope", "rope_dim", "rope")
 _SHARED = ("shared_layers", "kv_shared_layers", "num_kv_shared_layers")
 
 

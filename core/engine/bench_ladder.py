@@ -20,7 +20,7 @@ from core import limits, sweeps
 from core.engine import ladder
 from core.engine.bandwidth import read_gb_s
 from core.engine.calibrate import Unsteady, calibrate
-from core.engine.calibrate_step import calibrate_step
+from core.engine.calibrate_step import calibrate_step, ready_step
 from core.engine.step import preload
 from core.latency import Calibration
 from core.machines import host
@@ -36,7 +36,7 @@ def measured_s(point: Point) -> tuple[float, float, bool]:
     """Median and least seconds of a point, and whether the machine was busy."""
     torch.set_num_threads(point.threads)
     if point.work == "train":
-        ready = ladder.ready_step(point.shape, point.format, point.batch_size, point.seq_len)
+        ready = ready_step(point.shape, point.format, point.batch_size, point.seq_len)
         found = ladder.measured_step(ready)
     else:
         decoder = ladder.decoder_of(point.shape, point.format, point.seq_len)

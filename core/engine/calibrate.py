@@ -3,8 +3,8 @@
 Small models answer in one weight format, one after another, and every op of their trips is timed.
 Their layers are copies of one, each in memory of its own: so many that all together read 1 MB,
 which a cache holds, to 256 MB, which none does; layers of several widths, because a narrow matrix
-is read slower than a wide one. About the median is taken of each op by itself, so that a moment given to
-another process spoils one op and not the trip.
+is read slower than a wide one. About the median is taken of each op by itself, so that a moment
+given to another process spoils one op and not the trip.
 
 Three traps. Layers that share their weights are read from the cache, several times too fast. A bare
 loop over matrices misses what other ops cost once the weights have pushed them out of the caches.
@@ -23,6 +23,7 @@ import torch
 
 from core.answers import answer_ops, held_bytes
 from core.engine import kernels, sampling
+from core.engine.calibrate_step import calibrate_step
 from core.engine.decoder import Decoder, Norm
 from core.engine.kernels import Matrix, RawBlocks
 from core.engine.measured_run import MeasuredRun
@@ -30,11 +31,11 @@ from core.engine.measuring import alone
 from core.engine.models import Transformer
 from core.events import Event, Sample, Scalar
 from core.ladder import head_width, layer_shape
-from core.latency import Calibration, Curve, Pace, fingerprint, keep, op_name, width_of
+from core.latency import Calibration, Curve, Pace, StepCosts, fingerprint, keep, op_name, width_of
 from core.machines import host
 from core.ops import Decode, Op, Prefill, expand, kv_cache_bytes
 from core.shapes import TransformerShape
-from core.specs import CalibrationSpec
+from core.specs import MIXED_PRECISIONS, WEIGHT_FORMATS, CalibrationSpec
 from core.units import GROUP
 
 CONTEXT = 640
@@ -49,11 +50,12 @@ STACKS = (  # bytes that a trip reads of weights, and of layers of which widths
     (64e6, (256, 512, 1024)),
     (256e6, (512, 1024)),
 )
-VECTORS = (2, 4, 8, 32, 128, 512)  # multiplied at once
+VECTORS = (2, 8, 32, 128, 512)  # multiplied at once
 SIZES_AT = 128  # vectors at which matrices of every width are compared
-VECTORS_FLOPS = 2e9  # about the most of one trip of many tokens
-N_SWEEPS = 3
-TRIPS_S = 0.03  # for one trip again and again in one sweep, or as many as
+VECTORS_FLOPS = 1e9  # about the most of one trip of many tokens
+LEAST_SWEEPS, N_SWEEPS = 2, 3
+SWEEPS_S = 2.5  # no sweep but the least of them begins later
+TRIPS_S = 0.02  # for one trip again and again in one sweep, or as many as
 LEAST_TRIPS, MOST_TRIPS = 2, 12
 PERCENTILE = 40  # of an op's seconds: near the median, and fewer of them from busy moments
 MOST_S = 8.0  # for all trips
@@ -63,6 +65,7 @@ EMPTY = 16  # tokens in a cache that is as good as empty
 FILLED = (128, CONTEXT)  # tokens at which reading keys and values is timed
 LEAST_PROMPT = 32  # tokens, to tell how fast attention over a whole prompt is
 N_LOGITS = 49_152
+TRAINED = set(MIXED_PRECISIONS) & set(WEIGHT_FORMATS)
 
 Ops = tuple[Op, ...]
 Timed = tuple[Ops, np.ndarray]  # seconds of each
@@ -302,10 +305,12 @@ def _timed(tasks: dict[str, Task]) -> dict[str, Timed]:
     for task in tasks.values():
         _trip(task)  # the first pays for what later ones find ready
     trips: dict[str, list[np.ndarray]] = {name: [] for name in tasks}
-    for _ in range(N_SWEEPS):
+    for sweep in range(N_SWEEPS):
+        if sweep >= LEAST_SWEEPS and clock() > limit - MOST_S + SWEEPS_S:
+            break
         for name, task in tasks.items():
             deadline = clock() + TRIPS_S
-            if clock() < limit:
+            if not (trips[name] and trips[name][-1].sum() > TRIPS_S):
                 _trip(task)  # others have used the caches meanwhile
             for i in range(MOST_TRIPS):
                 if clock() > (limit if i < LEAST_TRIPS else min(deadline, limit)):
@@ -445,16 +450,20 @@ def _pick_s() -> float:
 
 
 class Calibrating(MeasuredRun):
-    """Driven like a training run; a tick calibrates one format, `step` counts those done."""
+    """Driven like a training run; a tick calibrates one format, `step` counts those done. With a
+    format that models are trained in, training steps are timed too.
+    """
 
     def __init__(self, spec: CalibrationSpec) -> None:
         super().__init__()
         self.spec = spec
         self._found: list[Calibration] = []
+        self._steps: list[StepCosts] = []
 
     @property
     def summary(self) -> str:
-        return f"{len(self._found)} weight formats"
+        n_steps = f", {len(self._steps)} precisions of training" if self._steps else ""
+        return f"{len(self._found)} weight formats{n_steps}"
 
     @property
     def done(self) -> bool:
@@ -466,6 +475,8 @@ class Calibrating(MeasuredRun):
         try:
             with alone() as found:
                 calibration = calibrate(weight_format, self.spec.threads)
+                if weight_format in TRAINED:
+                    self._steps.append(calibrate_step(weight_format, self.spec.threads))
         except Unsteady as why:
             said = f"this machine was too busy ({why}); try again, or with one thread"
             self._latest.append(Sample(step=self.step, name="unsteady", text=said))
@@ -476,7 +487,7 @@ class Calibrating(MeasuredRun):
 
     def keep(self, folder: Path) -> None:
         """Beside the runs, for every prediction on this machine."""
-        for calibration in self._found:
+        for calibration in (*self._found, *self._steps):
             keep(folder.parent.parent, calibration)
 
     def checkpoint(self) -> dict[str, np.ndarray]:

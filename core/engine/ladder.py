@@ -15,13 +15,12 @@ import torch
 from core import limits, sweeps
 from core.engine import sampling
 from core.engine.calibrate import deepened, random_decoder
+from core.engine.calibrate_step import ready_step
 from core.engine.decoder import Decoder
 from core.engine.ledger import Ledger, storage_bytes
 from core.engine.measured_run import MeasuredRun
 from core.engine.measuring import Alone, alone
 from core.engine.model_step import Ready, followed
-from core.engine.models import Transformer
-from core.engine.train_torch import AUTOCAST
 from core.events import ANSWER_CATEGORIES, Event, Sample, Scalar
 from core.shapes import TransformerShape
 from core.specs import LadderSpec
@@ -191,22 +190,6 @@ def repeated(once: Callable[[], float], wanted_s: float = POINT_S) -> list[float
 
 
 # -- a training step ----------------------------------------------------------------------------
-
-
-def ready_step(
-    shape: TransformerShape, precision: str, batch_size: int, seq_len: int, *, seed: int = 1
-) -> Ready:
-    """A model with random weights, fused AdamW and one batch of random tokens."""
-    generator = torch.Generator().manual_seed(seed)
-    model = Transformer(shape, generator).train()
-    size = (batch_size, seq_len)
-    tokens, targets = (torch.randint(shape.vocab_size, size, generator=generator) for _ in range(2))
-    return Ready(
-        model=model,
-        optimizer=torch.optim.AdamW(model.parameters(), fused=True),
-        batches=[(tokens, targets)],
-        autocast=AUTOCAST.get(precision),
-    )
 
 
 def unmarked(phase: str, op: str) -> None:

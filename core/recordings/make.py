@@ -1,5 +1,6 @@
 """Make the shipped recordings anew: `python -m core.recordings.make [name …]`, or
-`make recordings`.
+`make recordings`. `calibrations` is a name too: what this machine does in a second, by which the
+recorded times can be predicted.
 """
 
 import shutil
@@ -8,17 +9,21 @@ import time
 
 from core import latency
 from core.engine.calibrate import calibrate
+from core.engine.calibrate_step import calibrate_step
 from core.engine.finetune import Finetune
+from core.engine.ladder import Ladder
 from core.engine.step import preload
 from core.engine.train import Training, ended, frames_and_steps, run_of, started
 from core.engine.train_torch import TorchTraining
 from core.events import Event
 from core.recordings import FOLDER
 from core.specs import (
+    MIXED_PRECISIONS,
     AdditionSpec,
     DigitsSpec,
     FinetuneSpec,
     GenerateSpec,
+    LadderSpec,
     PlaygroundSpec,
     RunSpec,
 )
@@ -35,7 +40,9 @@ RECORDINGS: dict[str, tuple[RunSpec, tuple[int, ...]]] = {
     "sum": (GenerateSpec(model="addition", prompt="12+34=", max_new_tokens=3, context=8), ()),
     "answer": (GenerateSpec(), ()),
     "smollm2_step": (FinetuneSpec(), ()),
+    "ladder": (LadderSpec(), ()),
 }
+CALIBRATIONS = "calibrations"
 
 
 def make(name: str) -> None:
@@ -50,7 +57,11 @@ def make(name: str) -> None:
     else:
         events += run.opening()
         while not run.done:
-            events += run.recorded_step()
+            if isinstance(run, Ladder):
+                run.tick()
+                events += run.frame()
+            else:
+                events += run.recorded_step()
     events.append(ended("finished", run.summary, run, began))
     if not isinstance(run, Finetune):  # half a gigabyte
         run.keep(folder)
@@ -61,12 +72,22 @@ def make(name: str) -> None:
     print(f"{name}: {len(events)} events, {size / 1000:.0f} kB, {run.step} steps")
 
 
+def calibrations() -> None:
+    """In every format of the ladder, with the threads of the recordings."""
+    spec = LadderSpec()
+    for name in spec.formats:
+        latency.keep(FOLDER, calibrate(name, spec.threads))
+        if name in MIXED_PRECISIONS:
+            latency.keep(FOLDER, calibrate_step(name, spec.threads))
+
+
 def main() -> None:
     preload()
-    for name in sys.argv[1:] or RECORDINGS:
-        make(name)
-    # What this machine does in a second, by which the recorded times can be predicted.
-    latency.keep(FOLDER, calibrate(GenerateSpec().weight_format, GenerateSpec().threads))
+    for name in sys.argv[1:] or (*RECORDINGS, CALIBRATIONS):
+        if name == CALIBRATIONS:
+            calibrations()
+        else:
+            make(name)
 
 
 if __name__ == "__main__":

@@ -5,12 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.activations import (
+    LOGITS_PEAK_BYTES,
     MODES,
+    copies_bytes,
     first_stage_bytes,
     gpt_saved_elements,
     layer_bytes,
     llama_saved_elements,
     logits_bytes,
+    loss_saved_bytes,
     share_of_baseline,
     stage_layers,
 )
@@ -83,6 +86,27 @@ def test_the_first_stage_holds_what_its_schedule_says():
     assert first.n == pytest.approx(one.n * 96 * (1 + 7 / 24))
 
 
+@given(st.sampled_from([4, 8, 16]), st.integers(1, 64))
+def test_few_micro_batches_fill_few_places(stages, micro_batches):
+    held = stage_layers(96, stages=stages, micro_batches=micro_batches)
+    assert held == pytest.approx(96 / stages * min(stages, micro_batches))
+    assert stage_layers(96, stages=stages, interleave=1) == stage_layers(96, stages=stages)
+
+
+@given(st.sampled_from([2, 4, 8]), st.integers(2, 12))
+def test_interleaving_holds_more_and_less_of_it_with_more_parts(stages, parts):
+    plain, few, many = (
+        stage_layers(96, stages=stages, interleave=m) for m in (None, parts, parts + 1)
+    )
+    assert plain < many < few < 2 * plain
+
+
+def test_a_checkpoint_that_is_split_is_a_part_of_one_that_is_not():
+    how = {"seq": 2048, "batch": 1, "hidden": 4096, "heads": 32, "tensor_parallel": 8}
+    assert layer_bytes("full", **how).n == 2 * 2048 * 4096
+    assert layer_bytes("sp+full", **how) * 8 == layer_bytes("full", **how)
+
+
 def test_shares_are_of_the_same_layer():
     share = share_of_baseline(
         "tp_no_sp_no_recompute", seq=2048, hidden=6144, heads=64, tensor_parallel=8
@@ -105,3 +129,48 @@ def test_logits_are_often_larger_than_the_layers():
 def test_an_unknown_mode_names_the_modes():
     with pytest.raises(ValueError, match="selective"):
         layer_bytes("some", seq=1, batch=1, hidden=1, heads=1)
+
+
+@pytest.mark.parametrize(
+    ("attention", "dropout", "bytes_", "found"),
+    [  # transformers 5.24, GPT2Block, torch 2.13 on a CPU, saved_tensors_hooks; a s / h of 4, 8, 2
+        ("eager", 0, 2, (64.02, 72.02, 60.02)),
+        ("eager", 0.1, 2, (84.02, 108.02, 72.02)),
+        ("sdpa", 0, 2, (56.08, 56.08, 56.05)),
+        ("sdpa", 0.1, 2, (114.02, 162.02, 90.02)),
+        ("sdpa", 0.1, 4, (168.03, 216.03, 144.03)),
+    ],
+)
+def test_a_gpt_whose_gelu_is_written_out(attention, dropout, bytes_, found):
+    # With dropout fused attention is computed by hand on a CPU, 16-bit scores in fp32.
+    by_hand = attention == "eager" or dropout > 0
+    sizes_of = ((512, 8, 256), (512, 8, 512), (512, 4, 256))
+    for (hidden, heads, seq), value in zip(sizes_of, found, strict=True):
+        numbers = gpt_saved_elements(
+            dropout=dropout,
+            explicit=by_hand,
+            seq=seq,
+            heads=heads,
+            hidden=hidden,
+            gelu_steps=True,
+            widened=attention == "sdpa" and dropout > 0 and bytes_ == 2,
+        )
+        assert numbers * bytes_ == pytest.approx(value, rel=2e-3)
+
+
+def test_logits_at_their_peak_are_a_line_of_their_own():
+    # Soup 327: a line for logits was missing. bf16 2, fp32 4, and a gradient of each.
+    assert LOGITS_PEAK_BYTES == 2 + 4 + 4 + 2
+    assert loss_saved_bytes() == 4 and loss_saved_bytes(upcast=False) == 2
+    logits = logits_bytes(seq=8192, batch=1, vocab=128_256, dtype_bytes=LOGITS_PEAK_BYTES)
+    layer = layer_bytes("sp+selective", seq=8192, batch=1, hidden=4096, heads=32)
+    assert logits > layer * 11
+
+
+@given(st.integers(1, 8), st.integers(1, 64))
+def test_copies_are_linear_in_everything(batch, layers):
+    one = copies_bytes(seq=128, batch=1, hidden=64, dtype_bytes=2)
+    assert one.n == 128 * 64 * 2
+    assert copies_bytes(seq=128, batch=batch, hidden=64, dtype_bytes=2, layers=layers) == one * (
+        batch * layers
+    )

@@ -6,6 +6,8 @@ from hypothesis import strategies as st
 
 from core.architecture import Attention, Latent, Layer, Mlp, ModelShape, Recurrent
 from core.cache import (
+    FORMATS,
+    VLLM_BLOCK,
     bytes_per_token,
     cache_bytes,
     kept_by_kind,
@@ -137,3 +139,52 @@ def test_every_model_of_the_catalogue_says_what_its_layers_keep():
 def test_latent_width():
     latent = Latent(n_head=4, kv_rank=32, d_rope=8, d_nope=16, d_value=16)
     assert latent.cached_width == 40
+
+
+def test_seventy_billion_at_32k_are_ten_gib_and_not_eighty():
+    # Vx: query heads in place of key heads, which turned what fits and what does not.
+    shape = find_model("llama-3.1-70b").shape
+    assert cache_bytes(shape, 32_768).in_unit("GiB") == 10
+    assert cache_bytes(shape, 32_768) * 8 == Bytes.of(80, "GiB")
+
+
+def test_a_window_of_half_the_layers_halves_the_cache():
+    # gguf-parser-go charged gpt-oss-20b for all layers: 49,152 bytes a token.
+    shape = find_model("gpt-oss-20b").shape
+    assert bytes_per_token(shape).n == 49_152
+    far = cache_bytes(shape, 131_072)
+    assert far.n == 49_152 / 2 * (131_072 + 128)
+
+
+def test_a_published_cache_that_is_twice_too_large():
+    # The table of a blog says 123.05 for 405B at 128k, of a checkpoint with 16 key heads.
+    shape = find_model("llama-3.1-405b").shape
+    assert cache_bytes(shape, 128_000).in_unit("GiB") == pytest.approx(61.52, rel=1e-3)
+
+
+def test_a_format_counts_its_scales():
+    # q8_0 is 8.5 bits and q4_0 4.5: a scale of 16 bits for each 32 numbers.
+    each = {name: 8 * f.bytes_per_number for name, f in FORMATS.items()}
+    assert each == {"fp32": 32, "bf16": 16, "fp8": 8, "q8_0": 8.5, "q4_0": 4.5}
+    assert all(f.source for f in FORMATS.values())
+
+
+@given(st.integers(1, 10**6), st.integers(1, 256))
+def test_a_block_adds_less_than_itself(n_tokens, block):
+    shape = shape_with((1, full()))
+    held = cache_bytes(shape, n_tokens, block=block)
+    assert cache_bytes(shape, n_tokens) <= held < cache_bytes(shape, n_tokens + block)
+    per_token = bytes_per_token(shape)
+    assert of_tokens(per_token, n_tokens, block=block) == held
+
+
+@given(st.integers(0, 10**9), st.integers(1, 10**4))
+def test_a_pool_holds_what_fits_in_whole_blocks(pool, per_token):
+    n = tokens_in_pool(Bytes(pool), Bytes(per_token), block=VLLM_BLOCK)
+    assert n % VLLM_BLOCK == 0
+    assert n * per_token <= pool < (n + VLLM_BLOCK) * per_token
+
+
+def test_a_block_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="choose 1 or more"):
+        cache_bytes(shape_with((1, full())), 10, block=0)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from core import latency
-from core.engine import calibrate, kernels
+from core.engine import calibrate, calibrate_step, kernels
 from core.engine.calibrate_step import fitted
 from core.engine.train import run_of
 from core.events import Event, Sample, Scalar
@@ -22,6 +22,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibrate, "N_SWEEPS", 1)
     monkeypatch.setattr(calibrate, "MOST_S", 60.0)
     monkeypatch.setattr(calibrate, "MOST_SPREAD", 1e9)
+    small = tuple(p for p in calibrate_step.PROBES if p.shape.d_model == 64)
+    monkeypatch.setattr(calibrate_step, "PROBES", small)
+    monkeypatch.setattr(calibrate_step, "N_SWEEPS", 1)
 
 
 def told(spec: CalibrationSpec, runs: Path) -> list[Event]:
@@ -46,6 +49,8 @@ def test_a_calibration_is_kept_beside_the_runs(tmp_path: Path):
         assert sizes == sorted(set(sizes))
         # Of both kinds of model: with RMSNorm and SwiGLU, and with LayerNorm and GELU.
         assert {"rmsnorm", "silu", "layernorm", "gelu"} <= set(kept.paces[0].ops)
+        # Models are trained in bf16, in a file's format none is.
+        assert set(kept.steps) == {"bf16"}
 
 
 @pytest.mark.usefixtures("quick")

@@ -100,6 +100,8 @@ def test_what_was_not_looked_up_says_so():
         ("deepseek-v3", "DeepSeek-V3 / R1"),
         ("qwen3_235b_a22b", "Qwen3-235B-A22B"),
         ("phi-2", "Phi-2 2.7B"),
+        ("meta-llama/Llama-3.1-8B-Instruct", "Llama-3.1-8B"),
+        ("google/gemma-2-9b-it", "Gemma-2-9B"),
     ],
 )
 def test_names_are_found_as_people_write_them(text, name):

@@ -19,7 +19,7 @@ CONFIGS = json.loads((Path(__file__).parent.parent / "data" / "configs.json").re
 
 def config_of(name: str):
     kind, fields = CONFIGS[name]
-    layers = {} if kind == "gpt2" else {"num_hidden_layers": 2}
+    layers = {} if kind in ("gpt2", "gptj") else {"num_hidden_layers": 2}
     return transformers.AutoConfig.for_model(kind, **{**layers, **fields})
 
 
@@ -36,7 +36,10 @@ def test_parameters_are_those_of_transformers(name):
         short = {**config.to_diff_dict(), "model_type": config.model_type}
         with_layers = {"num_hidden_layers": config.num_hidden_layers, **short}
         for field in ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads"):
-            if getattr(config, field, None) is not None and config.model_type != "gpt2":
+            if getattr(config, field, None) is not None and config.model_type not in (
+                "gpt2",
+                "gptj",
+            ):
                 with_layers[field] = getattr(config, field)
         assert counts(read_config(json.dumps(with_layers)).shape).total == expected
 
@@ -81,6 +84,13 @@ def test_what_is_not_understood_is_named_and_not_guessed():
     found = read(model_type="hyperformer", mystery_width=7, rms_norm_eps=1e-5)
     assert found.unknown == ("mystery_width",)
     assert any("hyperformer" in said for said in found.assumed)
+    assert read(qk_layernorm=True).unknown == ("qk_layernorm",)
+    assert read(qk_layernorm=False).unknown == ()
+
+
+def test_norms_without_weights_are_not_counted_as_llamas_unsaid():
+    # OLMo's norms have no weights, which no shape here can say.
+    assert any("not known" in said for said in read(model_type="olmo").assumed)
 
 
 def test_key_heads_may_be_listed_layer_by_layer():

@@ -11,6 +11,7 @@ from core.states import (
     RECIPES,
     accelerate_stages,
     adapted,
+    data_parallel,
     deepspeed,
     largest_of_stages,
     megatron_per_param,
@@ -125,3 +126,91 @@ def test_formats_by_name_and_bad_ones_named():
         sharded_per_param(**MIXED, stage=1, ranks=0)
     with pytest.raises(ValueError, match="zero1"):
         deepspeed(1e9, estimator="zero9", ranks=1)
+
+
+@given(st.integers(1, 64), st.integers(1, 16), st.integers(1, 16))
+def test_data_parallel_ranks_are_what_is_left_over(dp, tp, pp):
+    assert data_parallel(dp * tp * pp, tensor_parallel=tp, pipeline_parallel=pp) == dp
+    if tp * pp > 1:
+        with pytest.raises(ValueError, match="choose a multiple"):
+            data_parallel(dp * tp * pp + 1, tensor_parallel=tp, pipeline_parallel=pp)
+
+
+def test_norms_are_whole_on_every_tensor_parallel_device():
+    # llm-analysis divided norms and their optimizer state by TP.
+    how = {**MIXED, "stage": 0, "ranks": 1}
+    norms = 2 * 80 * 8192 + 8192
+    part = sharded(70e9, **how, tensor_parallel=8, replicated=norms)
+    assert part.n == pytest.approx(16 * ((70e9 - norms) / 8 + norms))
+    assert part > sharded(70e9, **how, tensor_parallel=8)
+    assert sharded(70e9, **how, replicated=norms) == sharded(70e9, **how)
+    with pytest.raises(ValueError, match="choose fewer"):
+        sharded(10, **how, replicated=11)
+
+
+@pytest.mark.parametrize(
+    ("parts", "each"),
+    [
+        ({"weights": "fp32", "gradients": "fp32", "moments": "fp32"}, 16),
+        ({"weights": "fp8", "gradients": "fp8", "master": "fp16", "moments": "fp8+fp16"}, 7),
+        (  # DeepSeek-V3, in the Ultra-Scale Playbook's table of fp8
+            {
+                "weights": "fp8",
+                "gradients": "bf16",
+                "master": "fp32",
+                "accumulator": "fp32",
+                "moments": "bf16",
+            },
+            15,
+        ),
+        (
+            {
+                "weights": "fp8",
+                "gradients": "fp8",
+                "master": "bf16",
+                "accumulator": "fp32",
+                "moments": "fp8",
+            },
+            10,
+        ),
+    ],
+)
+def test_a_recipe_is_the_sum_of_its_parts(parts, each):
+    assert recipe_of(**parts).bytes_per_param == each
+
+
+def test_names_of_formats_and_optimizers_in_use_elsewhere():
+    written = recipe_of(weights="float32+bfloat16", gradients="Float32", moments="8bit")
+    assert written.bytes_per_param == 6 + 4 + 2
+    sgd = recipe_of(weights="fp32", gradients="fp32", moments="fp32", optimizer="sgd")
+    assert sgd.bytes_per_param == 8
+    with pytest.raises(ValueError, match="adafactor"):
+        recipe_of(weights="fp32", gradients="fp32", moments="fp32", optimizer="adamax")
+
+
+def test_accelerates_stages_are_its_own():
+    # commands/estimate.py: in fp32 the step is four times the weights, in 16 bits twice.
+    assert accelerate_stages("fp32") == {"model": 4, "gradients": 4, "optimizer": 8, "step": 16}
+    mixed = {"model": 4, "gradients": 6, "optimizer": 8, "step": 8}
+    assert accelerate_stages("fp32+bf16") == accelerate_stages("fp16") == mixed
+
+
+def test_zero3_on_the_cpu_leaves_the_largest_layer():
+    # memory.rst: t5-3b, 8 GPUs, 0.78 GB with the optimizer on the CPU, 0.12 with weights too.
+    held = {
+        offload: deepspeed(
+            2.851e9, estimator="zero3", ranks=8, largest_layer=32e6, offload=offload
+        ).in_unit("GiB")
+        for offload in ("none", "optimizer", "params")
+    }
+    assert [round(value, 2) for value in held.values()] == [6.09, 0.78, 0.12]
+    with pytest.raises(ValueError, match="optimizer or params"):
+        deepspeed(1e9, estimator="zero3", ranks=8, offload="disk")
+
+
+def test_states_are_a_lower_bound_and_say_nothing_of_the_rest():
+    # DeepSpeed 4527, 4093, 5305: states were read as all the memory there is. Of two devices with
+    # the same states nothing says that one holds more; only states are ordered.
+    for estimator in ("zero2_docs", "zero2_head"):
+        states = deepspeed(6.805e9, estimator=estimator, ranks=4)
+        assert states > deepspeed(6.805e9, estimator="zero3", ranks=4, largest_layer=131e6)

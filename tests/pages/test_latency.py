@@ -14,12 +14,12 @@ from components import (
 )
 from components.latency_times import Look
 from components.sizing import chosen_model
-from components.theme import seconds_text
+from components.theme import bytes_text, seconds_text
 from core import latency
 from core.catalog import find_device, models
 from core.footprints import Serving, Training
 from core.forecast import Outlook
-from tests.core.calibrations import keep_all
+from tests.core.calibrations import calibration, keep_all
 from tests.pages.conftest import Visit
 
 TITLE = "Training waits for arithmetic, an answer waits for memory"
@@ -127,7 +127,8 @@ def test_a_calibrated_machine_predicts_op_by_op(visit: Visit):
     page = visit(page="latency", device="this", model="gpt-2-124m", recipe="fp32", weights="fp32")
     assert "on **this machine**: a training step on 2,048 tokens takes **" in page.said
     assert "with the error seen here" in page.said
-    assert "it reads 10 GB a second" in page.said
+    read = calibration().paces[-1].read_bytes_per_s
+    assert f"it reads {bytes_text(read)} a second" in page.said
     assert "calibrated" not in page.labels
 
 
