@@ -11,12 +11,11 @@ from components.latency_times import (
     calibration_of,
     errors,
     exact_measurement,
-    flop_text,
     format_of,
     percent,
     span_text,
 )
-from components.theme import bytes_text, count, plain, rate_text, seconds_text
+from components.theme import bytes_text, count, flops_text, plain, rate_text, seconds_text
 from core.compare import Comparison
 from core.device_times import UNKNOWN
 from core.forecast import Outlook
@@ -85,7 +84,7 @@ def _of_this_machine(look: Look) -> None:
             f"{found.threads} thread{'s' * (found.threads > 1)}: it reads "
             f"{bytes_text(sets[-1][1])} a second over {bytes_text(sets[-1][0])} of weights "
             f"({bytes_text(slow)} to {bytes_text(fast)} over smaller and larger sets), and "
-            f"multiplies at {flop_text(max(product))}/s ({flop_text(min(product))}/s with two "
+            f"multiplies at {flops_text(max(product))}/s ({flops_text(min(product))}/s with two "
             f"vectors). It took {found.took_s:.0f} s.{busy}"
         )
     missing = [work for work, seen in look.works.items() if seen.using is None]

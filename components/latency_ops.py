@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import streamlit as st
 
 from components import folded, pacing
-from components.latency_times import NAMES, Look, flop_text, percent
-from components.theme import bytes_text, seconds_text
+from components.latency_times import NAMES, Look, percent
+from components.theme import bytes_text, flops_text, seconds_text
 from components.widgets.logchart import Segment, StackRow, stacks
 from core.device_times import COMPUTE, UPDATE, Times
 from core.forecast import Outlook
@@ -120,7 +120,7 @@ def columns(found: Times) -> dict[str, Sequence[str]]:
     ]
     return {
         "op": [id.removeprefix("blocks.") for id, *_ in rows],
-        "FLOP": [flop_text(f) if f else "–" for _, f, *_ in rows],
+        "FLOP": [flops_text(f) if f else "–" for _, f, *_ in rows],
         "bytes": [bytes_text(round(b)) for _, _, b, *_ in rows],
         "FLOP/B": [f"{f / b:.3g}" if f and b else "–" for _, f, b, *_ in rows],
         "time": [seconds_text(s) for *_, s, _ in rows],

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import streamlit as st
 
-from components.latency_times import COLOURS, NAMES, SYMBOLS, Look, flop_text
-from components.theme import count, error_text, seconds_text
+from components.latency_times import COLOURS, NAMES, SYMBOLS, Look
+from components.theme import count, error_text, flops_text, seconds_text
 from components.widgets.logchart import Axis, Line, LogChart, Point, Points, Reference, logchart
 from core import forecast
 from core.device_rates import ENGINE_FORMATS, Rated
@@ -100,7 +100,7 @@ def _dot(seen: Outlook, label: str) -> Point | None:
         y=seen.flops / seen.seconds,
         label=label,
         rows=(
-            ("operations", flop_text(seen.flops)),
+            ("operations", flops_text(seen.flops)),
             ("time", seconds_text(seen.seconds)),
             ("intensity", f"{intensity:.3g} FLOP/B"),
             ("waits for", seen.bound[0]),

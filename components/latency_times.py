@@ -8,7 +8,7 @@ import streamlit as st
 
 from components import measure_here, sizing
 from components.pacing import Paced
-from components.theme import MINUS, flops_text, seconds_text
+from components.theme import MINUS, seconds_text
 from core import device_times, forecast
 from core.architecture import ModelShape
 from core.catalog import Device
@@ -253,14 +253,6 @@ def span_text(band: tuple[float, float]) -> str:
 
 def percent(share: float) -> str:
     return f"{100 * share:.0f} %".replace("-", MINUS)
-
-
-def flop_text(value: float) -> str:
-    """Operations as people read them, beyond TFLOP too."""
-    for unit, size in (("EFLOP", 1e18), ("PFLOP", 1e15)):
-        if value >= 0.9995 * size:
-            return f"{value / size:.3g} {unit}"
-    return flops_text(value)
 
 
 def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -6,8 +6,8 @@ from dataclasses import replace
 import streamlit as st
 
 from components import pacing
-from components.latency_times import Look, flop_text, markdown_table, percent
-from components.theme import bytes_text, count, plain, rate_text, seconds_text
+from components.latency_times import Look, markdown_table, percent
+from components.theme import bytes_text, count, flops_text, plain, rate_text, seconds_text
 from core.architecture import ModelShape
 from core.quantised import weights_bytes
 from core.roofline import ceiling_tokens_per_s, impossible_claim, required_bandwidth
@@ -33,15 +33,16 @@ def section(look: Look) -> None:
     markdown_table(
         ("convention, and who uses it", "of one step", "share of the peak"),
         [
-            (f"**{c.name}**: {c.used_by}", flop_text(f), share_text(f, step_s, peak))
+            (f"**{c.name}**: {c.used_by}", flops_text(f), share_text(f, step_s, peak))
             for c, f in rows
         ],
     )
     if told_ms:
         _impossible(rows, step_s, peak)
-    low, high = min(f for _, f in rows), max(f for _, f in rows)
+    used = [f for c, f in rows if c.active and c.windows]  # the rest are mistakes
+    low, high = min(used), max(used)
     st.caption(
-        f"The same step counts {flop_text(low)} or {flop_text(high)}: a factor of "
+        f"The same step counts {flops_text(low)} or {flops_text(high)}: a factor of "
         f"{high / low:.2f}. MFU leaves out what is computed again, HFU counts it, so HFU is never "
         "the smaller."
     )
@@ -110,7 +111,7 @@ def _basis(look: Look, told_ms: int, step_s: float | None, peak: float | None) -
         )
     return (
         f"A step of {what} in **{seconds_text(step_s)}** ({whose}), on one "
-        f"{plain(look.device_name)} of **{flop_text(peak)}/s**."
+        f"{plain(look.device_name)} of **{flops_text(peak)}/s**."
     )
 
 

@@ -9,6 +9,7 @@ from components.theme import (
     bytes_text,
     count,
     error_text,
+    plain,
     seconds_text,
 )
 from core import latency, sweeps
@@ -111,6 +112,9 @@ ROOM_BYTES, ROOM_SHARE = 65_536, 0.01  # what a peak may be off by: the larger o
 
 def _summary(rows: list[Row]) -> None:
     off = [r for r in rows if r.error is not None]
+    elsewhere = sorted({r.cpu or r.machine for r in rows if r.machine != latency.fingerprint()})
+    if elsewhere:
+        st.caption(f"Some were measured on another machine: {plain(', '.join(elsewhere))}.")
     if not off:
         return
     exact = sum(1 for r in off if r.error == 0)
@@ -118,6 +122,9 @@ def _summary(rows: list[Row]) -> None:
     if off[0].quantity not in SECONDS.values():
         near = sum(1 for r in off if _near(r))
         said += f", {count(near)} within 1 % or 64 KiB"
+    if exact == len(off):
+        st.markdown(said + ".")
+        return
     worst = max(off, key=lambda r: abs(r.error or 0))
     gap = abs((worst.predicted or 0) - (worst.measured or 0))
     size = f", {bytes_text(gap)}" if off[0].quantity not in SECONDS.values() else ""

@@ -104,7 +104,9 @@ def figure(sized: Sized, view: str, measured: Sequence[Row]) -> LogChart:
         height=470,
         summary=f"Bytes against parameters on logarithmic axes. {sized.chosen.name}: "
         f"{bytes_text(high)} for a training step, {bytes_text(low)} for answering.",
-        beyond="larger than anything measured here: predicted, with the error seen so far",
+        beyond="larger than anything measured here: predicted, with the error seen so far"
+        if measured
+        else "nothing was measured here yet: predicted, with room for 1 %",
     )
 
 

@@ -162,7 +162,8 @@ def fit(sized: Sized) -> None:
             _changes(serving_changes(shape, sized.serving, room), "answer")
     st.caption(
         f"Not in these figures: the program's own context and what an allocator cannot use, about "
-        f"0.5 to {bytes_text(float(HEADROOM.n))} on a GPU."
+        f"0.5 to {bytes_text(float(HEADROOM.n))} on a GPU; with ZeRO-3, the weights of a layer "
+        "while they are gathered."
     )
 
 
@@ -176,7 +177,7 @@ def _verdict(what: str, verdict: Verdict) -> None:
         else:
             said = "does not fit"
             n = needed_devices(verdict.needed, verdict.usable)
-            more = f"{left} too much: {count(n)} devices would hold it"
+            more = f"{left} too much: {count(n)} devices, could it be split evenly"
         st.markdown(f"{what}  \n**{said}**")
         st.caption(f"{bytes_text(float(verdict.needed.n))} needed, {more}.")
 

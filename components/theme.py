@@ -88,10 +88,11 @@ def exact_bytes(value: float) -> str:
 
 def flops_text(value: float) -> str:
     """Floating-point operations, a multiply-add counted as two: MFLOP = 10⁶, GFLOP = 10⁹."""
-    for unit, size in (("FLOP", 1.0), ("MFLOP", 1e6), ("GFLOP", 1e9)):
-        if value < 1000 * size:
+    for unit, size in (("EFLOP", 1e18), ("PFLOP", 1e15), ("TFLOP", 1e12), ("GFLOP", 1e9)):
+        if value >= 0.9995 * size:
             return f"{value / size:.3g} {unit}"
-    return f"{value / 1e12:.3g} TFLOP"
+    unit, size = ("MFLOP", 1e6) if value >= 999.5 else ("FLOP", 1.0)
+    return f"{value / size:.3g} {unit}"
 
 
 def small_text(value: float) -> str:

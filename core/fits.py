@@ -7,19 +7,23 @@ Sources: `HEADROOM` from the differences between allocated and reserved memory i
 tests/data/cases.csv: a CUDA context of about 0.5 to 1.4 GB, and fragmentation.
 """
 
+import bisect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from core import footprints
 from core.architecture import ModelShape
 from core.cache import FORMATS as CACHE_FORMATS
 from core.cache import tokens_that_fit
-from core.footprints import Footprints, Serving, Training, serving, training
+from core.footprints import PREFILL_CHUNK, Footprints, Serving, Training, serving, training
+from core.quantised import weights_bytes
 from core.sizes import Bytes
-from core.states import RECIPES, sharded_per_param, with_optimizer
+from core.states import RECIPES
 
 HEADROOM = Bytes.of(1.5, "GB")
 RANKS = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
-LEAST_CONTEXT = 128
+SHORT = 2048  # tokens, where a shorter context is offered
+NARROWER = ("bf16", "Q8_0", "fp8", "Q4_K_M", "Q2_K")  # weights that are offered, widest first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,12 +97,13 @@ def training_changes(shape: ModelShape, how: Training, usable: Bytes) -> tuple[C
         )
         if found[-1].fits:
             return tuple(found)
+    before = "all of these, and " if len(said) > 1 else "".join(f"{words}, and " for words in said)
     for ranks in RANKS:
         needed = sharded(shape, together, ranks)
         if needed <= usable or ranks == RANKS[-1]:
             found.append(
                 Change(
-                    says=f"all of these, and ZeRO-3 over {ranks:,} devices",
+                    says=f"{before}ZeRO-3 over {ranks:,} devices",
                     needed=needed,
                     fits=needed <= usable,
                 )
@@ -121,34 +126,20 @@ def _training_steps(how: Training) -> Iterator[tuple[str, Training, tuple[str, s
         yield "8-bit AdamW", replace(how, optimizer="adam8bit"), ("optimizer", "adam8bit")
     if how.recipe != "bf16":
         yield "bf16 alone, no master copy", replace(how, recipe="bf16"), ("recipe", "bf16")
+    if how.seq_len > SHORT:
+        yield f"sequences of {SHORT:,}", replace(how, seq_len=SHORT), ("context", str(SHORT))
 
 
 def _merged(so_far: Training, changed: Training, base: Training) -> Training:
     """`so_far` with what `changed` has changed of `base`."""
-    fields = ("recipe", "optimizer", "batch_size", "attention", "recompute")
+    fields = ("recipe", "optimizer", "batch_size", "seq_len", "attention", "recompute")
     new = {f: getattr(changed, f) for f in fields if getattr(changed, f) != getattr(base, f)}
     return replace(so_far, **new)
 
 
 def sharded(shape: ModelShape, how: Training, ranks: int) -> Bytes:
-    """The peak on one of `ranks` devices under ZeRO-3: states split, the rest as it is.
-
-    Ignores: the layer that is gathered for a moment, and buffers of communication.
-    """
-    found = training([shape], how)
-    recipe = with_optimizer(RECIPES[how.recipe], how.optimizer)
-    n_params = float(found.parts["weights"][0]) / recipe.weights
-    whole = n_params * recipe.bytes_per_param
-    split = n_params * sharded_per_param(
-        weights=recipe.weights,
-        gradients=recipe.gradients,
-        states=recipe.states,
-        stage=3,
-        ranks=ranks,
-    )
-    passing = float(found.peak[0]) - (whole - n_params * recipe.gradients)
-    in_gradients = float(found.parts["gradients"][0])
-    return Bytes(split + max(passing - in_gradients, 0))
+    """The peak on one of `ranks` devices under ZeRO-3: `core.footprints.sharded`."""
+    return Bytes(float(footprints.sharded([shape], how, ranks)[0]))
 
 
 def serving_changes(shape: ModelShape, how: Serving, usable: Bytes) -> tuple[Change, ...]:
@@ -159,13 +150,15 @@ def serving_changes(shape: ModelShape, how: Serving, usable: Bytes) -> tuple[Cha
         steps.append(("keys and values in fp8", replace(how, cache_format="fp8"), ("cache", "fp8")))
     if how.batch_size > 1:
         steps.append(("one sequence at once", replace(how, batch_size=1), ("batch", "1")))
-    if how.context > 2048:
-        steps.append(("a context of 2,048", replace(how, context=2048), ("context", "2048")))
-    order = ("fp32", "bf16", "fp8", "Q8_0", "Q4_K_M", "Q2_K")
-    at = order.index(how.weight_format) if how.weight_format in order else 1
+    if how.context > SHORT:
+        steps.append(
+            (f"a context of {SHORT:,}", replace(how, context=SHORT), ("context", str(SHORT)))
+        )
+    now = weights_bytes(shape, how.weight_format)
     steps += [
         (f"weights in {name}", replace(how, weight_format=name), ("weights", name))
-        for name in order[at + 1 :]
+        for name in NARROWER
+        if weights_bytes(shape, name) < now
     ]
     for words, changed, key in steps:
         needed = _peak(serving([shape], changed))
@@ -186,8 +179,20 @@ def serving_changes(shape: ModelShape, how: Serving, usable: Bytes) -> tuple[Cha
 
 
 def context_that_fits(shape: ModelShape, how: Serving, usable: Bytes) -> int | None:
-    """The longest context of each sequence beside weights and temporaries; None without end."""
-    found = serving([shape], how)
+    """The longest context of each sequence, whatever `how.context` says; None without end."""
+    most = _beside_whole_chunks(shape, how, usable)
+    if most is None or most >= PREFILL_CHUNK:
+        return most
+
+    def too_long(n_tokens: int) -> bool:
+        return _peak(serving([shape], replace(how, context=n_tokens))) > usable
+
+    return bisect.bisect_left(range(1, PREFILL_CHUNK + 1), True, key=too_long)
+
+
+def _beside_whole_chunks(shape: ModelShape, how: Serving, usable: Bytes) -> int | None:
+    """The same beside weights and what a whole chunk of a prompt holds for a moment."""
+    found = serving([shape], replace(how, context=PREFILL_CHUNK))
     rest = float(found.parts["weights"][0] + found.parts["temporaries"][0])
     if usable.n <= rest:
         return 0

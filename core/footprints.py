@@ -20,7 +20,7 @@ from core.cache import FORMATS as CACHE_FORMATS
 from core.cache import kept_by_kind
 from core.ops import INDEX_BYTES, Train
 from core.quantised import weights_bytes
-from core.states import RECIPES, with_optimizer
+from core.states import RECIPES, sharded_per_param, with_optimizer
 from core.step_columns import PHASES, AnswerColumns, TrainColumns
 from core.units import BF16, DTYPES
 
@@ -94,6 +94,27 @@ def training(models: Sequence[ModelShape], how: Training) -> Footprints:
         phase_peaks={name: step.phase_peaks[name] + always for name in PHASES},
         kept=step.activations + step.logits,
     )
+
+
+def sharded(models: Sequence[ModelShape], how: Training, ranks: int) -> np.ndarray:
+    """(n,) bytes: the peak on one of `ranks` devices under ZeRO-3, each with its own batch. States
+    are split; activations and logits are not, so that the peak may fall in another phase.
+
+    Ignores: the weights of the layer that is gathered for a moment, and buffers of communication.
+    Source: Rajbhandari et al. 2020 (arXiv:1910.02054), figure 1.
+    """
+    recipe = with_optimizer(RECIPES[how.recipe], how.optimizer)
+    columns = _train_columns(_set(models), how.recipe, how.attention, how.recompute)
+    held = sharded_per_param(
+        weights=recipe.weights,
+        gradients=max(0.0, recipe.gradients - columns.wide),
+        states=recipe.states,
+        stage=3,
+        ranks=ranks,
+    )
+    indices = 2.0 * INDEX_BYTES * how.batch_size * how.seq_len
+    passing = columns.sharded_peak(how.batch_size, how.seq_len, ranks)
+    return columns.n_params * held + indices + passing
 
 
 def serving(models: Sequence[ModelShape], how: Serving) -> Footprints:

@@ -25,7 +25,7 @@ from core.specs import RUNGS
 MOST_PARAMS = 1_000_000_000_000
 LEAST_PARAMS = 50_000
 LEAST_LAYERS = 2
-WITHIN = 0.12  # of n, where some width has so near a model
+WITHIN = 0.12  # of n, as a logarithm, where some width has so near a model
 VOCAB_AT = (216_000, 70e9)  # tokens, parameters
 LEAST_VOCAB, MOST_VOCAB = 256, 262_144
 QUERIES_PER_KEY = 4  # as in Llama 3 8B

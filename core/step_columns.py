@@ -106,15 +106,19 @@ class _Walk:
         self.model_of_segment = np.repeat(np.arange(len(shapes)), self.sizes)
         self.forward = np.isin(self.phase, (0, 1))[self.segment_of_op]
 
-    def peaks(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def peaks(
+        self, x: np.ndarray, given_away: float = 0.0
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Of each segment: bytes above the step's beginning at its highest, its change, and the
-        move at which it is highest.
+        move at which it is highest. `given_away`: bytes of each gradient that leave the device once
+        its layer is done.
         """
         moves = self.moves @ x
         total = np.cumsum(moves)
         before = np.concatenate([[0.0], total])[self.first_move]
         rise = total - np.repeat(before, self.move_sizes)
         change = total[self.first_move + self.move_sizes - 1] - before
+        change -= given_away * np.add.reduceat(self.grads, self.first_op)
         top, top_move = highest(rise, self.first_move, self.move_sizes)
         n = self.repeat
         after = np.cumsum(n * change)
@@ -231,6 +235,14 @@ class TrainColumns:
                 for late, i in zip(in_update, op, strict=True)
             ),
         )
+
+    def sharded_peak(self, batch_size: int, seq_len: int, ranks: int) -> np.ndarray:
+        """(n,) bytes: as `Step.peak`, where each layer's gradients are split among `ranks` devices
+        once they are there. They are whole while their layer is in backward.
+        """
+        walk, wide = self._walk, self.wide
+        peaks, _, _ = walk.peaks(basis(batch_size, seq_len), wide * (1 - 1 / ranks))
+        return np.maximum(walk.most(peaks), self.n_params * wide / ranks)
 
 
 class AnswerColumns:

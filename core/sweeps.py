@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,9 +93,7 @@ def calibration_of(
 
 
 def needed_bytes(point: Point) -> int:
-    """About the most that measuring a point holds: its peak, and a copy of the weights' memory that
-    making them takes where they are not trained.
-    """
+    """The most that a point holds while it is measured."""
     return int(predicted(point)["peak_bytes"].value)
 
 
@@ -336,9 +334,6 @@ class Row:
     cpu: str = ""
     code_version: str = ""
     attempt: str = ""
-
-
-Calibrations = Callable[[Point, Mapping[str, Any] | None], Calibration | None]
 
 
 def rows(found: Iterable[Measured], runs: Path) -> tuple[Row, ...]:

@@ -20,7 +20,7 @@ FORMULAS = (
     "specs", "shapes", "units", "optimizers", "ops", "transformer", "memory", "quantities",
     "compare", "drawing", "architecture", "sizes", "counts", "columns", "step_columns",
     "work_columns", "states", "activations", "cache", "blocks", "quantised", "footprints", "fits",
-    "utilisation", "roofline", "speculation", "products", "ladder",
+    "utilisation", "roofline", "speculation", "products", "ladder", "device_times",
 )  # fmt: skip
 WORLD = {
     "os", "sys", "time", "datetime", "io", "pathlib", "glob", "shutil", "tempfile", "socket",

@@ -63,7 +63,7 @@ function arranged(order, width, unit, top, late) {
     const free = (tier) => taken.every((t) => {
       if (t.tier === tier) return x >= t.x + t.w + 10 || t.x >= x + w + 10;
       const [upper, lower] = t.tier < tier ? [t, { from }] : [{ x, w }, t];
-      return lower.from < upper.x - 3 || lower.from > upper.x + upper.w + 3; // a lead passes beside the text above it
+      return lower.from < upper.x - 1 || lower.from > upper.x + upper.w + 3; // a lead passes beside the text above it
     });
     const tier = Array.from({ length: d.tiers }, (_, k) => k).find(free);
     if (tier !== undefined) taken.push({ i: s.i, value: s.value, x, w, text, tier, from, lead: tier > 0 || ends, y: top + 15 + d.tier * tier, ends });

@@ -42,7 +42,7 @@ def measured_s(point: Point) -> tuple[float, float, bool]:
         decoder = ladder.decoder_of(point.shape, point.format, point.seq_len)
         found = ladder.measured_trip(decoder, point.work, point.seq_len)
     seconds = found.seconds
-    return statistics.median(seconds), min(seconds), found.found.contended
+    return statistics.median(seconds), min(seconds), found.contended
 
 
 def plain_s(point: Point, calibration: Calibration, bytes_per_s: float) -> float:
@@ -127,7 +127,7 @@ def compare(points: Sequence[Point], rounds: int, bytes_per_s: float) -> None:
 
 
 def main() -> None:
-    given = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    given = argparse.ArgumentParser(description="How far predicted times are off.")
     machine = host()
     given.add_argument("--threads", type=int, default=min(2, machine["n_cores"]))
     given.add_argument("--rounds", type=int, default=1)

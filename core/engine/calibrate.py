@@ -2,7 +2,7 @@
 
 Small models answer in one weight format, one after another, and every op of their trips is timed.
 Their layers are copies of one, each in memory of its own: so many that all together read 1 MB,
-which a cache holds, to 256 MB, which none does; layers of several widths, because a narrow matrix
+which a cache holds, to 320 MB, which none does; layers of several widths, because a narrow matrix
 is read slower than a wide one. About the median is taken of each op by itself, so that a moment
 given to another process spoils one op and not the trip.
 
@@ -45,11 +45,13 @@ OTHER = TransformerShape(  # for the kinds of op that the other has not
 )
 STACKS = (  # bytes that a trip reads of weights, and of layers of which widths
     (1e6, (64, 128)),
-    (4e6, (64, 128, 256)),
-    (16e6, (128, 256, 512)),
-    (64e6, (256, 512, 1024)),
-    (256e6, (512, 1024)),
+    (4e6, (64, 128)),
+    (12e6, (128, 256)),
+    (40e6, (256, 384, 512)),
+    (160e6, (384, 512, 1024)),
+    (320e6, (512, 1024)),
 )
+LEAST_LAYERS = 2  # the first of them comes after another model, and its time is not used
 VECTORS = (2, 8, 32, 128, 512)  # multiplied at once
 SIZES_AT = 128  # vectors at which matrices of every width are compared
 VECTORS_FLOPS = 1e9  # about the most of one trip of many tokens
@@ -106,7 +108,7 @@ def _measured(weight_format: str, threads: int) -> Calibration:
         tasks[f"width {d}"] = _of_many(decoder, SIZES_AT)
     timed = _timed(tasks)
 
-    others = _by_name(*timed["other"])
+    others = _by_name(zip(*timed["other"], strict=True))
     start_s = min(float(s) for op, s in zip(*timed["empty 0"], strict=True) if op.kind == "linear")
     (head_bytes, head_s) = timed["head"][0][-1].read_bytes, float(timed["head"][1][-1])
     paces = [
@@ -246,7 +248,8 @@ def _stacks(weight_format: str) -> list[tuple[Decoder, ...]]:
         stack = []
         for d in widths:
             one, two = (held_bytes(replace(_of_width(d), n_layer=n), weight_format) for n in (1, 2))
-            n_layer = 1 + max(0, round((n_bytes / len(widths) - one) / (two - one)))
+            more = round((n_bytes / len(widths) - one) / (two - one))
+            n_layer = max(LEAST_LAYERS, 1 + more)
             if n_layer > (deepest[d].shape.n_layer if d in deepest else 0):
                 deepest[d] = deepened(found[d], n_layer)
             stack.append(_shallow(deepest[d], n_layer))
@@ -348,10 +351,14 @@ def _rows(decoder: Decoder, workload: Prefill | Decode) -> Ops:
 # -- figures ------------------------------------------------------------------------------------
 
 
-def _by_name(ops: Ops, seconds: np.ndarray) -> dict[str, Curve]:
+def _first_layer(op: Op) -> bool:
+    return op.id.startswith("blocks.0.")
+
+
+def _by_name(timed: Iterable[tuple[Op, float]]) -> dict[str, Curve]:
     """Median seconds of an op of each name, by the numbers it gives for a token."""
     found: dict[str, list[tuple[float, float]]] = {}
-    for op, s in zip(ops, seconds, strict=True):
+    for op, s in timed:
         found.setdefault(op_name(op), []).append((width_of(op), float(s)))
     return {name: _curve(points) for name, points in found.items()}
 
@@ -372,8 +379,9 @@ def _pace(
 ) -> Pace:
     """From decodes with a nearly empty cache, and with so many tokens in it."""
     ops, seconds = empty
-    matrices = [(op, float(s)) for op, s in zip(ops, seconds, strict=True) if op.kind == "linear"]
-    names = _by_name(ops, seconds)
+    settled = [(op, float(s)) for op, s in zip(*empty, strict=True) if not _first_layer(op)]
+    matrices = [(op, s) for op, s in settled if op.kind == "linear"]
+    names = _by_name(settled)
     attention = [i for i, op in enumerate(ops) if op.kind == "flash"]
     rates = [
         (float(n), kv_cache_bytes(of_n) / max(sum(s[i] - seconds[i] for i in attention), 1e-9))
@@ -381,7 +389,7 @@ def _pace(
     ]
     heads = [(op.read_bytes, s) for op, s in matrices if op.id == "head"]
     return Pace(
-        working_set_bytes=sum(op.read_bytes for op, _ in matrices),
+        working_set_bytes=sum(op.read_bytes for op in ops if op.kind == "linear"),
         ops=names | others | {name: names[name] for name in names.keys() - {"linear"}},
         products=_curve((op.read_bytes, s) for op, s in matrices if op.id != "head"),
         heads=_curve([*heads, large_head]),

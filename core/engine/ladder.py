@@ -6,7 +6,7 @@ layers are copies of one, each in memory of its own.
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +30,7 @@ POINT_S = 0.4  # a point is repeated for so long, but
 LEAST_REPEATS, MOST_REPEATS = 5, 40
 FEWEST_REPEATS = 3  # of what takes longer than a tenth of a second
 WARM_UP = 2
+BUSY = 1.5  # median of the repeats, by the fastest
 Clock = Callable[[], float]
 
 
@@ -37,10 +38,18 @@ Clock = Callable[[], float]
 class Measured:
     """What came of one point."""
 
-    bytes: dict[str, float]
+    bytes: Mapping[str, float]
     peak_at: str  # phase and op
     seconds: list[float]  # of each repeat
-    found: Alone  # whether the machine was busy
+    found: Alone  # what the clock and the lock said of the machine
+
+    @property
+    def contended(self) -> bool:
+        """Whether others used the machine: they had the lock or the processor, or half of the
+        repeats were much slower than the fastest, as when one thread waits for another.
+        """
+        slow = statistics.median(self.seconds) > BUSY * min(self.seconds)
+        return self.found.contended or slow
 
 
 class Ladder(MeasuredRun):
@@ -164,13 +173,14 @@ class _Cost:
 def _told(i: int, point: Point, measured: Measured) -> Iterator[Event]:
     seconds = measured.seconds
     low, high = np.percentile(seconds, [25, 75])
-    told = measured.bytes | {
+    told = {
+        **measured.bytes,
         "n_params": point.n_params,
         sweeps.SECONDS[point.work]: statistics.median(seconds),
         "spread_s": high - low,
         "min_s": min(seconds),
         "repeats": len(seconds),
-        "contended": float(measured.found.contended),
+        "contended": float(measured.contended),
         "load_1min": measured.found.load_1min,
     }
     yield Sample(step=i, name="peak_at", text=measured.peak_at)

@@ -28,7 +28,7 @@ PHONE = {"width": 390, "height": 844}
 # Streamlit's front end looks for its server under the path of a deep link before it looks at /.
 # Two presses at once, one in a fragment and one outside: it reruns the page for both, and says so.
 HARMLESS = (
-    r"404 .*/(training|inference)/_stcore/(health|host-config)$"
+    r"404 .*/[a-z]+/_stcore/(health|host-config)$"
     "|Unexpected state: Multiple different fragmentIds"
 )
 

@@ -23,19 +23,26 @@ PAGES: dict[str, tuple[type[Training], str]] = {
     "training": (Training, "/training"),
     "inference": (Asking, "/inference"),
 }
+CHARTS = ("memory", "latency", "runs")  # pages without a clock
 MOMENT = 0.36  # of the home page's clock, and of an answer: in the middle of it
 
 
 def opened(
     browser: Browser, url: str, size: dict[str, int], scheme: str, name: str = "training"
 ) -> Training:
-    kind, link = PAGES[name]
+    kind, link = PAGES.get(name, (Training, f"/{name}"))
     context = browser.new_context(
         viewport=size,  # type: ignore[arg-type]
         color_scheme=scheme,  # type: ignore[arg-type]
         reduced_motion="reduce",  # nothing plays by itself
     )
-    return kind(context.new_page(), url).open(link).settled()
+    tab = kind(context.new_page(), url)
+    if name in CHARTS:
+        tab.go(link).page.locator("[data-testid=stApp] h1").wait_for()
+        tab.page.wait_for_timeout(2000)  # charts come one after another
+    else:
+        tab.open(link)
+    return tab.settled()
 
 
 def save(tab: Training, path: Path, *, full: bool = False) -> None:
@@ -44,7 +51,9 @@ def save(tab: Training, path: Path, *, full: bool = False) -> None:
         assert size is not None
         height = tab.page.get_by_test_id("stMain").evaluate("(main) => main.scrollHeight")
         tab.page.set_viewport_size({**size, "height": height})
-        tab.settled().ask("m.paint()")
+        tab.settled()
+        if tab.widget.count():
+            tab.ask("m.paint()")
     path.parent.mkdir(parents=True, exist_ok=True)
     tab.page.screenshot(path=path)
     print(f"{path.relative_to(ROOT)}  {path.stat().st_size / 1000:.0f} kB")
@@ -61,13 +70,13 @@ def main() -> None:
         )
         for scheme in ("light", "dark"):
             for size in (DESKTOP, PHONE):
-                for name in PAGES:
+                for name in (*PAGES, *CHARTS):
                     tab = opened(browser, server.url, size, scheme, name)
                     if name == "training":
                         tab.during(*LIVELY)
-                    else:
+                    elif name in PAGES:
                         tab.seek(MOMENT)
-                    if size is DESKTOP:
+                    if size is DESKTOP and name != "runs":
                         save(tab, IMAGES / f"{name}-{scheme}.png")
                     save(tab, SHOTS / f"{name}-{size['width']}-{scheme}.png", full=True)
                     tab.page.context.close()

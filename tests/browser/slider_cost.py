@@ -1,4 +1,4 @@
-"""What a move of a slider costs the server: `python -m tests.browser.slider_cost`, in `make bench`.
+"""What a move of a slider costs the server: `make bench-page`.
 
 A real browser moves the slider of context back and forth on the pages that show all models; the
 server's CPU time is read from the system before and after.
@@ -14,7 +14,7 @@ from playwright.sync_api import Page, sync_playwright
 from tests.browser.chromium import ARGS, find
 from tests.browser.server import serve
 
-PAGES = ("memory",)
+PAGES = ("memory", "latency")
 MOVES, ROUNDS = 10, 5
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 

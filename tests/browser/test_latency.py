@@ -11,12 +11,11 @@ from tests.browser.page import DESKTOP, PHONE, until
 
 pytestmark = pytest.mark.browser
 
-DEEP = (r"404 .*/latency/_stcore/(health|host-config)$",)
 LAST = "How wrong this is, here"
 
 
 def opened(visit: Visit, link: str = "/latency", **options: object) -> Page:
-    page = visit(link, drawn=False, allowed=DEEP, **options).page
+    page = visit(link, drawn=False, **options).page
     page.get_by_role("heading", name=LAST).wait_for()
     page.locator(".st-key-latency-speculation svg").first.wait_for()
     return page

@@ -13,7 +13,6 @@ from tests.browser.page import DESKTOP, PHONE, until
 
 pytestmark = pytest.mark.browser
 
-DEEP = (r"404 .*/(memory|runs)/_stcore/(health|host-config)$",)
 CONFIG = {
     "model_type": "llama",
     "hidden_size": 512,
@@ -26,7 +25,7 @@ CONFIG = {
 
 
 def opened(visit: Visit, link: str = "/memory", **options: object) -> Page:
-    page = visit(link, drawn=False, allowed=DEEP, **options).page
+    page = visit(link, drawn=False, **options).page
     page.get_by_role("heading", name="Measured on this machine").wait_for()
     page.locator(".st-key-memory-chart svg").first.wait_for()
     return page
@@ -80,9 +79,7 @@ def test_a_pasted_config_is_looked_at_and_its_link_works_for_others(visit: Visit
     until(lambda: "model=own-" in page.url, lambda: page.url, page)
     link = page.url.partition("/memory")[2]
     other = opened(visit, f"/memory{link}")
-    expect(other.get_by_role("combobox", name="Model").first).to_have_value(
-        re.compile("your own")
-    )
+    expect(other.get_by_role("combobox", name="Model").first).to_have_value(re.compile("your own"))
 
 
 def test_a_number_opens_its_working(visit: Visit):
@@ -124,7 +121,7 @@ def test_a_ladder_is_stopped_and_keeps_what_is_done(visit: Visit):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_reports_stand_beside_predictions(visit: Visit, scheme: str):
-    page = visit("/runs", drawn=False, allowed=DEEP, color_scheme=scheme).page
+    page = visit("/runs", drawn=False, color_scheme=scheme).page
     expect(page.get_by_text("None of the predictions was fitted")).to_be_visible()
     page.get_by_role("radio", name="ceiling").click()
     until(lambda: "class=ceiling" in page.url, lambda: page.url, page)

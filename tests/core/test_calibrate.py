@@ -14,8 +14,9 @@ from core.specs import WEIGHT_FORMATS, CalibrationSpec
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Smaller and shorter: these tests are not about how fast this machine is."""
+    monkeypatch.setattr(latency, "SHIPPED", tmp_path / "shipped")
     monkeypatch.setattr(calibrate, "STACKS", ((1e6, (64, 128)), (4e6, (128, 256))))
     monkeypatch.setattr(calibrate, "VECTORS", (2, 32))
     monkeypatch.setattr(calibrate, "TRIPS_S", 0.0)

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.cache import cache_bytes
 from core.catalog import devices, find_device, find_model, models
 from core.fits import (
     HEADROOM,
@@ -18,8 +17,10 @@ from core.fits import (
     training_changes,
     training_verdict,
 )
-from core.footprints import Serving, Shapes, Training, serving, training
+from core.footprints import PREFILL_CHUNK, Serving, Shapes, Training, serving, training
+from core.quantised import weight_formats
 from core.sizes import Bytes
+from core.states import RECIPES, with_optimizer
 
 H100 = find_device("h100-80gb").usable
 LLAMA_8B = find_model("llama-3.1-8b").shape
@@ -77,19 +78,64 @@ def test_sharding_over_one_device_changes_nothing_and_over_more_never_adds():
     assert held == sorted(held, reverse=True)
 
 
-@settings(deadline=None, max_examples=30)
-@given(st.sampled_from(sorted(models())), st.sampled_from(["bf16", "fp8", "q4_0"]))
-def test_the_context_that_fits_fits(slug, cache_format):
+@settings(deadline=None, max_examples=40)
+@given(
+    st.sampled_from(sorted(models())),
+    st.sampled_from(["mixed16", "autocast", "bf16"]),
+    st.sampled_from([1, 2, 8]),
+    st.booleans(),
+    st.sampled_from([2, 8, 64, 1024]),
+)
+def test_what_is_not_split_stays_whole(slug, recipe, batch_size, recompute, ranks):
+    """ZeRO splits states: forward and loss hold as much beside them on one device as on many."""
     shape = models()[slug].shape
-    how = Serving(cache_format=cache_format)
-    n = context_that_fits(shape, how, H100)
-    if not n:
+    how = Training(recipe=recipe, batch_size=batch_size, seq_len=2048, recompute=recompute)
+    one = training([shape], how)
+    counts = with_optimizer(RECIPES[recipe], how.optimizer)
+    n_params = float(one.parts["weights"][0]) / counts.weights
+    states = n_params * (counts.weights + counts.states)
+    passing = max(float(one.phase_peaks[p][0]) for p in ("forward", "loss")) - states
+    held = sharded(shape, how, ranks).n
+    assert held >= passing + states / ranks - 1
+    assert held >= n_params * counts.bytes_per_param / ranks
+    assert held <= float(one.peak[0])
+
+
+def test_what_is_offered_holds_less():
+    for name in weight_formats():
+        how = Serving(weight_format=name)
+        now = serving_verdict(LLAMA_405B, how, H100).needed
+        for change in serving_changes(LLAMA_405B, how, Bytes.of(8, "GB")):
+            assert change.needed < now, (name, change.says)
+
+
+def test_devices_are_offered_alone_where_nothing_else_is_left():
+    least = Training(recipe="bf16", optimizer="adam8bit", recompute=True)
+    (only,) = training_changes(LLAMA_405B, least, H100)
+    assert only.says.startswith("ZeRO-3 over")
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.sampled_from(sorted(models())),
+    st.sampled_from(["bf16", "fp8", "q4_0"]),
+    st.sampled_from([128, 2048, 131072]),
+    st.integers(1, 80_000),
+)
+def test_the_context_that_fits_fits(slug, cache_format, context, room_mb):
+    shape, room = models()[slug].shape, Bytes.of(room_mb, "MB")
+    how = Serving(cache_format=cache_format, context=context)
+    n = context_that_fits(shape, how, room)
+
+    def fits(n_tokens: int) -> bool:
+        longest = Serving(cache_format=cache_format, context=n_tokens)
+        return float(serving([shape], longest).peak[0]) <= room.n
+
+    if n is None:
+        assert fits(PREFILL_CHUNK) and fits(10**9)
         return
-    found = serving([shape], how)
-    rest = float(found.parts["weights"][0] + found.parts["temporaries"][0])
-    each = {"bf16": 2, "fp8": 1, "q4_0": 18 / 32}[cache_format]
-    assert rest + cache_bytes(shape, n, each).n <= H100.n
-    assert rest + cache_bytes(shape, n + 1, each).n > H100.n
+    assert not fits(n + 1)
+    assert n == 0 or fits(n)
 
 
 def test_the_matrix_of_verdicts():

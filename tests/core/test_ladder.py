@@ -79,7 +79,7 @@ def test_every_size_has_a_model_near_it(log_n: float):
     n = min(max(round(math.exp(log_n)), LEAST_PARAMS), MOST_PARAMS)
     shape = shape_of_size(n)
     # Below half a million the steps of width and depth are coarse.
-    assert abs(shape.n_params / n - 1) < (WITHIN if n > 500_000 else 0.4)
+    assert abs(math.log(shape.n_params / n)) < (WITHIN if n > 500_000 else 0.35)
     assert shape.n_head == QUERIES_PER_KEY * shape.n_kv_head
     assert shape.d_model == shape.n_head * shape.d_head
     assert shape.d_ff % 64 == shape.vocab_size % 64 == 0
@@ -328,11 +328,20 @@ def test_a_busy_machine_is_marked(monkeypatch: pytest.MonkeyPatch):
             if isinstance(e, Scalar) and e.name == "contended"
         )
 
+    monkeypatch.setattr(ladder, "BUSY", math.inf)
     monkeypatch.setattr(measuring, "LEAST_CPU_SHARE", 0.0)
     monkeypatch.setattr(measuring, "_taken", lambda fd: True)
     assert contended() == 0
     monkeypatch.setattr(measuring, "_taken", lambda fd: False)
     assert contended() == 1
+
+
+def test_repeats_that_differ_much_are_marked_too():
+    """Two threads that wait for each other use the processor all the while."""
+    alone = measuring.Alone(locked=True, load_1min=0.0, cpu_share=2.0)
+    for seconds, contended in (([1.0, 1.1, 1.2], False), ([1.0, 4.0, 9.0], True)):
+        found = ladder.Measured(bytes={}, peak_at="", seconds=seconds, found=alone)
+        assert found.contended is contended
 
 
 def test_the_worker_runs_it():

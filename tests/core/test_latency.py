@@ -78,7 +78,8 @@ def test_narrow_matrices_are_slower_to_multiply():
     assert CALIBRATION.product_rate(2, 1e6) < CALIBRATION.product_rate(512, 1e6)
 
 
-def test_a_calibration_of_another_layout_is_none(tmp_path: Path):
+def test_a_calibration_of_another_layout_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(latency, "SHIPPED", tmp_path / "shipped")
     path = latency.keep(tmp_path, CALIBRATION)
     path.write_text(path.read_text().replace(f'"layout": {latency.LAYOUT}', '"layout": 1'))
     assert latency.stored(tmp_path, "fp32", 1) is None

@@ -25,6 +25,7 @@ SWEEP += ["--batch", "1", "--seq-len", "16"]
 @pytest.fixture(autouse=True)
 def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setenv("BOTHWAYS_RUNS", str(tmp_path))
+    monkeypatch.setattr(latency, "SHIPPED", tmp_path / "shipped")
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "KINETO_LOG_LEVEL"):
         monkeypatch.setenv(name, os.environ.get(name, "1"))  # the command sets them
     return tmp_path

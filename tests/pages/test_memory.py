@@ -156,7 +156,7 @@ def test_a_visitors_model_is_kept_and_found_again(visit: Visit):
 def test_what_cannot_be_read_stays_and_says_why(visit: Visit, text, says):
     page = visit("memory").set("own_config", text)
     assert says in page.said
-    assert page.at.get_by_key("own_config").value == text
+    assert page.at.text_area(key="own_config").value == text
 
 
 def test_what_would_fit_can_be_tried(visit: Visit):
