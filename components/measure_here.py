@@ -112,7 +112,8 @@ ROOM_BYTES, ROOM_SHARE = 65_536, 0.01  # what a peak may be off by: the larger o
 
 def _summary(rows: list[Row]) -> None:
     off = [r for r in rows if r.error is not None]
-    elsewhere = sorted({r.cpu or r.machine for r in rows if r.machine != latency.fingerprint()})
+    here = latency.fingerprint()
+    elsewhere = sorted({r.cpu or r.machine for r in rows if r.machine != here})
     if elsewhere:
         st.caption(f"Some were measured on another machine: {plain(', '.join(elsewhere))}.")
     if not off:

@@ -22,6 +22,12 @@ def _cpu() -> str:
     return platform.processor() or platform.machine()
 
 
+@functools.cache
+def _version(package: str) -> str:
+    """Reading it takes a millisecond, and it stays the same while this process runs."""
+    return metadata.version(package)
+
+
 def host() -> dict[str, Any]:
     """Fingerprint of this machine now; reads files and the clock of the system's load."""
     return {
@@ -30,8 +36,8 @@ def host() -> dict[str, Any]:
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "system": platform.system(),
         "python": platform.python_version(),
-        "numpy": metadata.version("numpy"),
-        "torch": metadata.version("torch"),
+        "numpy": _version("numpy"),
+        "torch": _version("torch"),
         "n_threads": 1,
         "load_1min": round(os.getloadavg()[0], 2),
     }
