@@ -26,14 +26,10 @@ def known() -> tuple[Row, ...]:
     """Everything that was measured on a machine like this, shipped or here, with what is predicted
     of it.
     """
-    found = sweeps.points(runs_folder())
-    key = (
-        _calibrated(runs_folder() / latency.FOLDER),
-        *((m.attempt, m.point.text, m.quantity, m.value) for m in found),
-    )
+    key = (_calibrated(runs_folder() / latency.FOLDER), sweeps.ladders(runs_folder()))
     if key not in _known:
         _known.clear()
-        _known[key] = sweeps.rows(found, runs_folder())
+        _known[key] = sweeps.rows(sweeps.points(runs_folder()), runs_folder())
     return _known[key]
 
 

@@ -208,8 +208,13 @@ def points(runs: Path) -> tuple[Measured, ...]:
     """Of every ladder that has ended, here or shipped: the newest of each that is the same, small
     models first.
     """
+    return _newest(ladders(runs))
+
+
+@functools.lru_cache(maxsize=4)
+def _newest(ladders: tuple[tuple[Path, int], ...]) -> tuple[Measured, ...]:
     newest: dict[tuple[Any, ...], Measured] = {}
-    found = (m for folder, n_bytes in _ladders(runs) for m in _measured(folder, n_bytes))
+    found = (m for folder, n_bytes in ladders for m in _measured(folder, n_bytes))
     for m in sorted(found, key=lambda m: (m.when_unix_s, m.attempt)):
         newest[m.same] = m
     return tuple(sorted(newest.values(), key=_order))
@@ -278,8 +283,14 @@ def _spec_of(started: Started | None) -> LadderSpec | None:
         return None
 
 
+def ladders(runs: Path) -> tuple[tuple[Path, int], ...]:
+    """Folder of every ladder that is kept, and every one shipped, and how long its file is: what
+    `points` says is the same as long as this is.
+    """
+    return tuple(_ladders(runs))
+
+
 def _ladders(runs: Path) -> Iterator[tuple[Path, int]]:
-    """Folder of every ladder that is kept, and every one shipped, and how long its file is."""
     for place in (*runs.glob(f"*/*/{EVENTS}"), *recordings.FOLDER.glob(f"*/{EVENTS}")):
         try:
             if _is_ladder(place):
