@@ -12,7 +12,7 @@ JS_TESTS := $(sort $(wildcard tests/js/*.js tests/js/*.mjs))
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test check test-js test-python fix shots bench bench-page bench-llamacpp recordings models
+.PHONY: help run test check test-js test-python fix shots bench bench-llamacpp recordings models
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -43,12 +43,10 @@ fix: $(DEV) ## mend what ruff can mend, and format
 shots: $(DEV) $(MODELS) ## pictures of the pages, docs/images/ among them
 	$(BIN)/python -m tests.browser.shots
 
-bench: $(RUNTIME) $(MODELS) ## time what docs/LOG.md quotes, on this machine
+bench: $(DEV) $(MODELS) ## time what docs/LOG.md quotes, on this machine
 	$(BIN)/python -m core.bench
 	$(BIN)/python -m core.engine.bench_answers
 	$(BIN)/python -m core.engine.bench_ladder
-
-bench-page: $(DEV) $(MODELS) ## what a slider's move costs the server
 	$(BIN)/python -m tests.browser.slider_cost
 
 bench-llamacpp: $(RUNTIME) $(MODELS) ## time llama.cpp beside it on the same file, where it is installed

@@ -1,4 +1,4 @@
-"""What a move of a slider costs the server: `make bench-page`.
+"""What a move of a slider costs the server: printed by `make bench`.
 
 A real browser moves the slider of context back and forth on the pages that show all models; the
 server's CPU time is read from the system before and after.
