@@ -5,6 +5,7 @@ them does when time, memory or a visitor ends it.
 import copy
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import torch
@@ -176,22 +177,29 @@ LLAMA_8B = TransformerShape(  # Llama 3.1 8B. Source: its config.json
     bias=False,
     tied=False,
 )
-LLAMA_8B_PARAMS = 8_030_261_248  # Source: metadata of the published safetensors
+LLAMA_405B = replace(LLAMA_8B, n_layer=126, d_model=16_384, n_head=128, d_ff=53_248)
+PUBLISHED = {LLAMA_8B: 8_030_261_248, LLAMA_405B: 405_853_388_800}  # Source: their safetensors
 
 
-@pytest.mark.parametrize("autocast", [None, torch.bfloat16], ids=["fp32", "bf16"])
-def test_llama_8b_in_tensors_without_memory_is_as_predicted(autocast: torch.dtype | None):
+@pytest.mark.parametrize(
+    ("shape", "autocast"),
+    [(LLAMA_8B, None), (LLAMA_8B, torch.bfloat16), (LLAMA_405B, torch.bfloat16)],
+    ids=["8B fp32", "8B bf16", "405B bf16"],
+)
+def test_llama_in_tensors_without_memory_is_as_predicted(
+    shape: TransformerShape, autocast: torch.dtype | None
+):
     """Forward and backward through the very modules, with torch's fake tensors, which have sizes
     and no numbers: parameters, what is kept, gradients, the peak before the update, operations.
     """
     step = TorchStep(
-        shape=LLAMA_8B,
+        shape=shape,
         workload=Train(batch_size=1, seq_len=1024, autocast=BF16 if autocast else None),
         optimizer="sgd",
     )
     predicted = {name: p.value for name, p in step_memory(step).items()}
     with FakeTensorMode():
-        model = hollow(LLAMA_8B)
+        model = hollow(shape)
         tokens, targets = (torch.zeros(1, 1024, dtype=torch.int64) for _ in range(2))
 
         def loss() -> torch.Tensor:
@@ -212,7 +220,7 @@ def test_llama_8b_in_tensors_without_memory_is_as_predicted(autocast: torch.dtyp
             loss().backward()
     kept = [held for phase, _, held in samples if phase == "forward"][-1]
     rest = samples[-1][2]
-    assert LLAMA_8B.n_params == sum(p.numel() for p in model.parameters()) == LLAMA_8B_PARAMS
+    assert shape.n_params == sum(p.numel() for p in model.parameters()) == PUBLISHED[shape]
     assert predicted["weights_bytes"] == kept["weights"]
     assert predicted["activations_bytes"] == kept["activations"]
     assert predicted["gradients_bytes"] == rest["gradients"]
