@@ -254,6 +254,6 @@ def test_prefill_rows_read_each_weight_once(trained: Path):
     short, long = (answers.answer_ops(shape, Prefill(batch_size=1, seq_len=n)) for n in (1, 33))
     for one, other in zip(short, long, strict=True):
         if one.kind == "linear" and one.id != "head":
-            n_in, n_out = one.forward_moves[-1] // -4, one.forward_moves[0] // 4
+            n_in, n_out = one.forward_moves[-1] // -4, one.output_shape[-1]
             assert other.read_bytes - one.read_bytes == 32 * n_in * 4
             assert one.read_bytes == 4 * (n_in + n_in * n_out)

@@ -40,7 +40,7 @@ def test_what_is_offered_fits_and_differs_in_one_field():
 
 
 def test_a_context_is_offered_only_if_the_prompt_fits_it():
-    found = refusal(SPEC, SHAPE, 3000)
+    found = refusal(SPEC, SHAPE, 2500)
     assert found is not None and found.fitting is not None
     assert found.changed == "batch_size"
 
