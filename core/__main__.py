@@ -32,7 +32,12 @@ ABOUT = """usage: python -m core COMMAND [flags]
 commands:
   run train      train a model; the last line is its result, as JSON
   run generate   let a model answer a prompt; the last line is its account, as JSON
-  predict        parameters, FLOPs and bytes of one update, as JSON
+  predict        parameters, FLOPs and bytes of one update, as JSON; with --model, bytes and
+                 times of a published model on a device
+  calibrate      what this machine does in a second, from which its times are predicted
+  sweep          measure models from small to large, predicted beside measured
+  conformance    check published figures in a CSV file against the functions the pages call
+  validate       what others reported in a CSV file, beside what is predicted of it
 
 COMMAND --help lists the flags of each.
 """

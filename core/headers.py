@@ -95,13 +95,6 @@ class Header:
         ends = [t.offset + (t.n_bytes or 0) for t in self.tensors]
         return Bytes(self.header_bytes + max(ends, default=0))
 
-    @property
-    def bits_per_number(self) -> float:
-        """Of the tensors whose size is known; 0 where there are none."""
-        known = [t for t in self.tensors if t.n_bytes is not None]
-        n = sum(t.n_numbers for t in known)
-        return 8 * sum(t.n_bytes or 0 for t in known) / n if n else 0.0
-
     def by_type(self) -> tuple[TypeTotal, ...]:
         """The largest first."""
         found: dict[str, list[Tensor]] = {}

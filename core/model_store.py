@@ -3,13 +3,12 @@ works after a restart. Only the shape is kept, as JSON, and what was said of it.
 """
 
 import dataclasses
-import hashlib
 import json
 import re
-import secrets
 from pathlib import Path
 from typing import Any
 
+from core import kept as store
 from core.architecture import Attention, Experts, Latent, Layer, Mlp, ModelShape, Recurrent
 from core.configs import Imported, Unreadable
 
@@ -26,14 +25,7 @@ def keep(model: Imported, folder: Path) -> str:
     text = json.dumps(to_json(model), sort_keys=True)
     if len(text) > MAX_BYTES:
         raise Unreadable(f"the model's description has {len(text):,} bytes; more than can be kept")
-    folder.mkdir(parents=True, exist_ok=True)
-    name = "own-" + hashlib.sha256(_secret(folder) + text.encode()).hexdigest()[:32]
-    path = folder / f"{name}.json"
-    if not path.exists():
-        partial = path.with_suffix(f".{secrets.token_hex(4)}")
-        partial.write_text(text, encoding="utf-8")
-        partial.rename(path)
-    return name
+    return store.keep(text, folder, prefix="own-", suffix=".json")
 
 
 def kept(name: str, folder: Path) -> Imported:
@@ -89,14 +81,3 @@ def _layer(record: dict[str, Any]) -> Layer:
     return Layer(
         mixer=part(record["mixer"]), mlp=part(record["mlp"]), n_norms=int(record["n_norms"])
     )
-
-
-def _secret(folder: Path) -> bytes:
-    path = folder / "secret"
-    try:
-        with path.open("xb") as file:
-            path.chmod(0o600)
-            file.write(secrets.token_bytes(32))
-    except FileExistsError:
-        pass
-    return path.read_bytes()

@@ -429,11 +429,6 @@ def accelerate_stages(weights: str) -> dict[str, float]:
 # -- adapters -----------------------------------------------------------------------------------
 
 
-def lora_params(d_in: int, d_out: int, rank: int) -> int:
-    """Parameters of one adapter: two thin matrices."""
-    return rank * (d_in + d_out)
-
-
 def adapted(n_params: float, n_adapter: float, *, base_bytes: float, recipe: Recipe) -> Bytes:
     """States while adapters train: a frozen base, and the recipe's bytes for the adapters alone.
 

@@ -1,14 +1,12 @@
 """Texts that a character model learns from: sums, Python's own documentation, a visitor's text."""
 
 import functools
-import hashlib
 import itertools
-import os
-import secrets
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from core import kept as store
 from core.specs import TEXT_ID
 
 MAX_TEXT_BYTES = 1_000_000
@@ -98,14 +96,7 @@ def keep(text: str, folder: Path) -> str:
     The name mixes the text's hash with a secret of this installation, so that it gives nothing away
     and the same text has the same name.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    text_id = hashlib.sha256(_secret(folder) + text.encode()).hexdigest()[:32]
-    path = folder / f"{text_id}.txt"
-    if not path.exists():
-        partial = path.with_suffix(f".{secrets.token_hex(4)}")
-        partial.write_text(text, encoding="utf-8")
-        partial.rename(path)
-    return text_id
+    return store.keep(text, folder, suffix=".txt")
 
 
 def kept(text_id: str, folder: Path) -> Text:
@@ -130,14 +121,3 @@ def require_length(text: Text, seq_len: int) -> None:
             f"the text has {n:,} characters, too few for a context of {seq_len}; choose a shorter "
             "context or a longer text"
         )
-
-
-def _secret(folder: Path) -> bytes:
-    path = folder / "secret"
-    try:
-        with path.open("xb") as file:
-            os.fchmod(file.fileno(), 0o600)
-            file.write(secrets.token_bytes(32))
-    except FileExistsError:
-        pass
-    return path.read_bytes()

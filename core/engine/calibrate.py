@@ -29,6 +29,7 @@ from core.engine.kernels import Matrix, RawBlocks
 from core.engine.measured_run import MeasuredRun
 from core.engine.measuring import alone
 from core.engine.models import Transformer
+from core.engine.threads import threads as using
 from core.events import Event, Sample, Scalar
 from core.ladder import head_width, layer_shape
 from core.latency import Calibration, Curve, Pace, StepCosts, fingerprint, keep, op_name, width_of
@@ -81,12 +82,8 @@ class Unsteady(RuntimeError):
 
 def calibrate(weight_format: str, threads: int) -> Calibration:
     """2 to 4 s. Raises: Unsteady."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
+    with using(threads):
         return _measured(weight_format, threads)
-    finally:
-        torch.set_num_threads(before)
 
 
 def _measured(weight_format: str, threads: int) -> Calibration:

@@ -17,6 +17,7 @@ import torch
 
 from core.engine.model_step import Ready
 from core.engine.models import Transformer
+from core.engine.threads import threads as using
 from core.engine.train_torch import AUTOCAST
 from core.latency import Cost, StepCosts, fingerprint
 from core.machines import host
@@ -99,12 +100,8 @@ _Points = dict[str, list[tuple[_Features, float]]]  # by phase and kind: what wa
 
 def calibrate_step(precision: str, threads: int) -> StepCosts:
     """2 to 3 s. All models take turns, so that a busy moment spoils some updates of each."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
+    with using(threads):
         return _measured(precision, threads)
-    finally:
-        torch.set_num_threads(before)
 
 
 def _measured(precision: str, threads: int) -> StepCosts:
